@@ -6,7 +6,6 @@ import decimal
 import json
 import shutil
 import tempfile
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.storage import Store, open_store
 from support.actions import add, info, metadata, protocol, remove
-from support.checkpoints import checkpoint_version, content, state
+from support.checkpoints import checkpoint_version, content, state, with_stats
 from support.golden import golden_root, missing_reason
 from support.processes import Child
 
@@ -50,7 +49,7 @@ def write(
     store: Store, made: CheckpointContent, *, kind: Any = "classic", **stats: bool
 ) -> WrittenCheckpoint:
     """Write a checkpoint with statistics of some form."""
-    return write_checkpoint(store, replace(made, **stats), kind=kind)
+    return write_checkpoint(store, with_stats(made, **stats), kind=kind)
 
 
 @pytest.fixture

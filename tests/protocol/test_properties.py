@@ -43,7 +43,7 @@ def test_a_value_that_delta_does_not_allow_is_named_with_what_is(name: str, valu
         check_properties({"owner": "me", name: value}, table="t")
     assert name in caught.value.message
     assert repr(value) in caught.value.message
-    assert (caught.value.suggestion or "").startswith("allowed is ")
+    assert (caught.value.suggestion or "").startswith("use ")
 
 
 def test_values_that_delta_allows_pass() -> None:

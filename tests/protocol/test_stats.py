@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
@@ -243,7 +244,8 @@ def test_slots_checkpoints_and_writer_agree_on_the_columns_with_statistics(
         id="t", schema_string=_NESTED, partition_columns=("P",), configuration=dict(properties)
     )
     protocol = Protocol(min_reader_version=1, min_writer_version=2)
-    shape = CheckpointContent(0, protocol, metadata, (), stats_as_struct=True).schema
+    struct = {**properties, "delta.checkpoint.writeStatsAsStruct": "true"}
+    shape = CheckpointContent(0, protocol, replace(metadata, configuration=struct), ()).schema
     assert [".".join(x.path) for x in shape.counted] == wanted
     ordered = [name for name in wanted if name != "l"]
     slots = assign_slots(schema, ["P"], properties)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb.exceptions import StorageError, StorageMissingError
-from deltalakedb.storage.durable import Flushes, NewObject, put_all_new
+from deltalakedb.storage.durable import FileWrite, Flushes, write_files
 from deltalakedb.storage.local import LocalStore
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ def test_all_are_there_but_for_those_that_were_before_or_cannot_be(tmp_path: Pat
     stores[1].put_new("log/1.json", b"earlier")
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "log").write_bytes(b"a file where a folder should be")
-    puts = [NewObject(store, "log/1.json", b"new", 1_700_000_000_000) for store in stores]
+    puts = [FileWrite(store, "log/1.json", b"new", 1_700_000_000_000) for store in stores]
     asked: list[int] = []
-    put_all_new(puts, linking=asked.append)
+    write_files(puts, linking=asked.append)
     assert [p.done for p in puts] == [True, False, False]
     assert [p.error is None for p in puts] == [True, True, False]
     assert asked == [0]
@@ -41,8 +41,8 @@ def test_all_are_there_but_for_those_that_were_before_or_cannot_be(tmp_path: Pat
 
 def test_nothing_is_left_where_a_name_is_taken_in_the_meantime(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    put = NewObject(store, "x", b"late", 0)
-    put_all_new([put], linking=lambda _: store.put_new("x", b"first"))
+    put = FileWrite(store, "x", b"late", 0)
+    write_files([put], linking=lambda _: store.put_new("x", b"first"))
     assert not put.done
     assert content(tmp_path) == {"x": b"first"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -49,7 +50,7 @@ def batches(adds: Iterable[Add], rows: int = 3) -> Iterator[pa.RecordBatch]:
 
 
 def content(reader: FileTxnLogReader, version: int, **changes: Any) -> CheckpointContent:
-    """What a checkpoint of a version holds."""
+    """What a checkpoint of a version holds; for ``stats_as_…`` see `with_stats`."""
     snapshot = reader.snapshot(version)
     fields: dict[str, Any] = {
         "version": version,
@@ -60,7 +61,21 @@ def content(reader: FileTxnLogReader, version: int, **changes: Any) -> Checkpoin
         "txns": tuple(reader.txns(version).values()),
         "domains": tuple(reader.domains(version).values()),
     }
-    return CheckpointContent(**{**fields, **changes})
+    stats = {name: changes.pop(name) for name in [*changes] if name.startswith("stats_as_")}
+    return with_stats(CheckpointContent(**{**fields, **changes}), **stats)
+
+
+def with_stats(
+    found: CheckpointContent, *, stats_as_json: bool | None = None, stats_as_struct: bool | None = None
+) -> CheckpointContent:
+    """The same content, with the columns that a table has whose properties request statistics so."""
+    wanted = {"writeStatsAsJson": stats_as_json, "writeStatsAsStruct": stats_as_struct}
+    properties = {f"delta.checkpoint.{k}": str(v).lower() for k, v in wanted.items() if v is not None}
+    metadata = replace(found.metadata, configuration={**found.metadata.configuration, **properties})
+    made = replace(found)
+    if properties:
+        made.__dict__["schema"] = replace(found, metadata=metadata).schema
+    return made
 
 
 def checkpoint_version(store: Store, version: int | None = None) -> int | None:

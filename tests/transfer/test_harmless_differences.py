@@ -205,11 +205,11 @@ def test_a_sound_log_is_imported_and_verified(
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
 def test_unknown_keys_beside_an_action_are_warned_of_once(
-    tmp_path: Path, catalog_uri: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, catalog_uri: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = table_at(tmp_path / "t")
     unknown_key(root)
-    monkeypatch.setattr(codec, "_warned", {})
+    codec._warn_of_unknown_keys.cache_clear()
     with caplog.at_level(logging.WARNING):
         import_table(str(root), f"{catalog_uri}?table=t", verify="full")
     told = [record.getMessage() for record in caplog.records if "unknownThing" in record.getMessage()]

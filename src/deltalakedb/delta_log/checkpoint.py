@@ -44,7 +44,7 @@ _ENTRIES = 10_000_000
 #: a column that shrinks by more than this is not trusted to have rows of similar sizes
 _PACKED = 100
 _UNEVEN = 64
-#: bytes of a text from which on its copies are worth sharing
+#: texts of at least so many bytes are worth sharing
 _LONG = 1024
 _PARSED = "stats_parsed"
 #: read elsewhere or not at all: the strings of `partitionValues` are the truth
@@ -138,16 +138,13 @@ def iter_checkpoint(
 ) -> Iterator[list[Action]]:
     """The actions of a checkpoint, or those of some kinds, in batches and in no particular order.
 
-    Raises:
-        LogCorruptError: A file is missing or torn; batches may have been yielded before that shows.
+    LogCorruptError if a file is missing or torn; batches may have been yielded before that shows.
     """
     sidecars: list[str] = []
     for meta in checkpoint.files:
         for batch in _File(store, meta.path).actions(None if kinds is None else kinds | _SIDECARS):
             sidecars += [sidecar_path(action) for action in batch if isinstance(action, Sidecar)]
-            rest: list[Action] = [action for action in batch if not isinstance(action, Sidecar)]
-            if rest:
-                yield rest
+            yield [action for action in batch if not isinstance(action, Sidecar)]
     if kinds is None or kinds & _FILE_KINDS:
         for path in sidecars:
             yield from _File(store, path).actions(kinds)
@@ -220,8 +217,7 @@ class _File:
             for number, line in enumerate(islice(file, skip, None), start=skip + 1):
                 # lines of other kinds are decoded too, to find torn ones
                 action = decode_line(line, source=self.path, number=number)
-                wanted = action is not None and (kinds is None or kind_of(action) in kinds)
-                yield ([action] if action is not None and wanted else []), 1
+                yield [a for a in (action,) if a is not None and (kinds is None or kind_of(a) in kinds)], 1
             if not number:
                 raise LogCorruptError(f"the checkpoint file {self.path} is empty", suggestion=_TORN)
 
@@ -260,8 +256,7 @@ class _File:
     def _widest_row(self, file: pq.ParquetFile, columns: list[str], group: int) -> int:
         """The bytes that a decoded row of a row group may have, by footer and dictionaries.
 
-        Raises:
-            LogCorruptError: A text is absurdly long, or there are too many.
+        LogCorruptError if a text is absurdly long, or there are too many.
         """
         chunks, leaves = file.metadata.row_group(group), file.schema
         wanted = tuple(f"{name}." for name in columns)
@@ -291,9 +286,8 @@ class _File:
         """The length of the longest text in each dictionary of a row group; one row loads them whole."""
         with self.open(dictionaries=leaves, metadata=file.metadata) as opened:
             rows = opened.iter_batches(batch_size=1, row_groups=[group], columns=leaves, use_threads=False)
-            found = [
-                each for row in islice(rows, 1) for column in row.columns for each in _dictionaries(column)
-            ]
+            columns = [column for row in islice(rows, 1) for column in row.columns]
+            found = [each for column in columns for each in _dictionaries(column)]
         longest = [pc.max(pc.binary_length(each)).as_py() or 0 for each in found]
         if (most := max(longest, default=0)) > _VALUE_BYTES:
             raise self._absurd(most)
@@ -307,23 +301,14 @@ class _File:
         )
 
     @contextlib.contextmanager
-    def open(
-        self, *, dictionaries: list[str] | None = None, metadata: Any = None
-    ) -> Iterator[pq.ParquetFile]:
+    def open(self, *, dictionaries: Any = None, metadata: Any = None) -> Iterator[pq.ParquetFile]:
         """Open a Parquet file; LogCorruptError if it is missing or has no whole footer."""
+        options: dict[str, Any] = {"read_dictionary": dictionaries, "coerce_int96_timestamp_unit": "us"}
+        options |= {"buffer_size": _BUFFER_BYTES, "pre_buffer": False, "page_checksum_verification": True}
         with contextlib.ExitStack() as stack:
             with corrupt_errors(self.path):
                 handle = stack.enter_context(self._store.open(self.path))
-                file = pq.ParquetFile(
-                    handle,
-                    metadata=metadata,
-                    read_dictionary=dictionaries,
-                    buffer_size=_BUFFER_BYTES,
-                    pre_buffer=False,
-                    coerce_int96_timestamp_unit="us",
-                    page_checksum_verification=True,
-                )
-                stack.enter_context(file)
+                file = stack.enter_context(pq.ParquetFile(handle, metadata=metadata, **options))
             yield file
 
 
@@ -379,10 +364,9 @@ def _lacks_json_stats(file: pq.ParquetFile) -> bool:
         return True
     for number in range(file.metadata.num_row_groups):
         group = file.metadata.row_group(number)
-        stats, path = (group.column(leaves[name]).statistics for name in ("add.stats", "add.path"))
-        if stats is None or path is None or not (stats.has_null_count and path.has_null_count):
-            return True
-        if stats.null_count != path.null_count:
+        found = [group.column(leaves[name]).statistics for name in ("add.stats", "add.path")]
+        nulls = {None if s is None or not s.has_null_count else s.null_count for s in found}
+        if None in nulls or len(nulls) > 1:
             return True
     return False
 
@@ -403,24 +387,23 @@ def column_actions(kind: str, column: Any, utc: frozenset[str]) -> Iterator[Acti
     if not pa.types.is_struct(column.type):
         yield from (UnknownAction(kind=kind, value=value) for value in column.to_pylist())
         return
-    parsed: list[str | None] | None = None
-    children, fields = column.flatten(), list(column.type)
-    if kind == "add" and (at := column.type.get_field_index(_PARSED)) >= 0:
-        parsed = stats_json(children.pop(at), utc=utc)
-        fields.pop(at)
-    for row, value in enumerate(_rows([field.name for field in fields], children)):
+    children = {field.name: child for field, child in zip(column.type, column.flatten(), strict=True)}
+    parsed: list[str | None] = [None] * len(column)
+    if kind == "add" and _PARSED in children:
+        parsed = stats_json(children.pop(_PARSED), utc=utc)
+    for value, stats in zip(_rows(children, len(column)), parsed, strict=True):
         if not value or (kind in _FILE_KINDS and "path" not in value):
             continue  # some writers write an absent action as a struct of nulls
-        if parsed is not None and "stats" not in value and parsed[row] is not None:
-            value["stats"] = parsed[row]
+        if stats is not None:
+            value.setdefault("stats", stats)
         if (action := action_from_dict({kind: value})) is not None:
             yield action
 
 
-def _rows(names: list[str], columns: list[Any]) -> list[dict[str, Any]]:
+def _rows(columns: dict[str, Any], count: int) -> list[dict[str, Any]]:
     """Columns as rows without nulls; column by column, since Arrow's `to_pylist` is several times slower."""
-    rows: list[dict[str, Any]] = [{} for _ in range(len(columns[0]))] if columns else []
-    for name, column in zip(names, columns, strict=True):
+    rows: list[dict[str, Any]] = [{} for _ in range(count)]
+    for name, column in columns.items():
         if column.null_count == len(column):
             continue
         values = _maps(column) if pa.types.is_map(column.type) else _values(column)
@@ -428,10 +411,10 @@ def _rows(names: list[str], columns: list[Any]) -> list[dict[str, Any]]:
             if value is not None:
                 row[name] = value
         for row in rows if name in _NESTED else ():
-            if isinstance(value := row.get(name), dict):
-                row[name] = {key: item for key, item in value.items() if item is not None}
-                if not row[name]:
-                    del row[name]
+            if isinstance(value := row.pop(name, None), dict):
+                value = {key: item for key, item in value.items() if item is not None}
+            if value:
+                row[name] = value
     return rows
 
 

@@ -62,101 +62,79 @@ _UNORDERED = {"binary", "boolean", "variant"}
 # ---- columns ----
 
 
-def _struct(**fields: pa.DataType) -> pa.StructType:
-    return pa.struct(list(fields.items()))
+_TEXT, _LONG, _STRING_MAP = pa.string(), pa.int64(), pa.map_(pa.string(), pa.string())
+_TYPES = {"text": _TEXT, "long": _LONG, "int": pa.int32(), "flag": pa.bool_(), "map": _STRING_MAP}
+_TYPES["texts"] = pa.list_(_TEXT)
 
 
-_TEXT, _LONG, _INT, _FLAG = pa.string(), pa.int64(), pa.int32(), pa.bool_()
-_TEXTS, _STRING_MAP = pa.list_(_TEXT), pa.map_(_TEXT, _TEXT)
-_DELETION_VECTOR = _struct(
-    storageType=_TEXT, pathOrInlineDv=_TEXT, offset=_INT, sizeInBytes=_INT, cardinality=_LONG
+def _struct(fields: str) -> pa.StructType:
+    """A struct of fields such as ``path:text size:long``."""
+    pairs = (field.partition(":") for field in fields.split())
+    return pa.struct([(name, _TYPES[kind]) for name, _, kind in pairs])
+
+
+_DELETION_VECTOR = _TYPES["vector"] = _struct(
+    "storageType:text pathOrInlineDv:text offset:int sizeInBytes:int cardinality:long"
 )
-_ADD = {
-    "path": _TEXT,
-    "partitionValues": _STRING_MAP,
-    "size": _LONG,
-    "modificationTime": _LONG,
-    "dataChange": _FLAG,
-    "tags": _STRING_MAP,
-    "deletionVector": _DELETION_VECTOR,
-    "baseRowId": _LONG,
-    "defaultRowCommitVersion": _LONG,
-    "clusteringProvider": _TEXT,
-}
+_TYPES["format"] = _struct("provider:text options:map")
+_ADD = _struct(
+    "path:text partitionValues:map size:long modificationTime:long dataChange:flag tags:map "
+    "deletionVector:vector baseRowId:long defaultRowCommitVersion:long clusteringProvider:text"
+)
 _REMOVE = _struct(
-    path=_TEXT,
-    deletionTimestamp=_LONG,
-    dataChange=_FLAG,
-    extendedFileMetadata=_FLAG,
-    partitionValues=_STRING_MAP,
-    size=_LONG,
-    deletionVector=_DELETION_VECTOR,
-    baseRowId=_LONG,
-    defaultRowCommitVersion=_LONG,
+    "path:text deletionTimestamp:long dataChange:flag extendedFileMetadata:flag partitionValues:map "
+    "size:long deletionVector:vector baseRowId:long defaultRowCommitVersion:long"
 )
 _METADATA = _struct(
-    id=_TEXT,
-    name=_TEXT,
-    description=_TEXT,
-    format=_struct(provider=_TEXT, options=_STRING_MAP),
-    schemaString=_TEXT,
-    partitionColumns=_TEXTS,
-    configuration=_STRING_MAP,
-    createdTime=_LONG,
+    "id:text name:text description:text format:format schemaString:text partitionColumns:texts "
+    "configuration:map createdTime:long"
 )
-_PROTOCOL = _struct(
-    minReaderVersion=_INT, minWriterVersion=_INT, readerFeatures=_TEXTS, writerFeatures=_TEXTS
-)
-_TXN = _struct(appId=_TEXT, version=_LONG, lastUpdated=_LONG)
-_DOMAIN = _struct(domain=_TEXT, configuration=_TEXT, removed=_FLAG)
-_SIDECAR = _struct(path=_TEXT, sizeInBytes=_LONG, modificationTime=_LONG, tags=_STRING_MAP)
+_PROTOCOL = _struct("minReaderVersion:int minWriterVersion:int readerFeatures:texts writerFeatures:texts")
+_TXN = _struct("appId:text version:long lastUpdated:long")
+_DOMAIN = _struct("domain:text configuration:text removed:flag")
+_HEADER = _struct("version:long tags:map")
+_SIDECAR = _struct("path:text sizeInBytes:long modificationTime:long tags:map")
 
 
-@dataclass(frozen=True)
 class CheckpointSchema:
-    """The columns of a checkpoint's files, and which of a table's columns have statistics there."""
+    """The columns of a checkpoint's files, as a table's properties request them."""
 
-    stats_as_json: bool
-    as_struct: bool = False
-    #: columns with a null count in ``stats_parsed``, and those of them with a minimum and a maximum
-    counted: tuple[Leaf, ...] = ()
-    bounded: tuple[Leaf, ...] = ()
-    #: columns of ``partitionValues_parsed``
-    partitions: tuple[StructField, ...] = ()
-    tight_bounds: bool = False
-
-    @property
-    def stats_parsed(self) -> pa.StructType:
+    def __init__(self, protocol: Protocol, metadata: Metadata) -> None:
+        as_json = metadata.configuration.get("delta.checkpoint.writeStatsAsJson") or ""
+        self.as_struct = is_on(metadata, "delta.checkpoint.writeStatsAsStruct")
+        #: columns with a null count in ``stats_parsed``, and those of them with a minimum and a maximum
+        self.counted: list[Leaf] = []
+        self.bounded: list[Leaf] = []
+        #: columns of ``partitionValues_parsed``
+        self.partitions: list[StructField] = []
+        self.add = _ADD if as_json.strip().lower() == "false" else pa.struct([*_ADD, ("stats", _TEXT)])
+        if not self.as_struct:
+            return
+        schema = parse_schema(metadata.schema_string)
+        self.partitions = [f for c in metadata.partition_columns if (f := schema.field(c)) is not None]
+        self.counted = stats_leaves(schema, metadata.partition_columns, metadata.configuration)
+        self.bounded = [
+            x for x in self.counted if str(x.type) not in _UNORDERED and arrow_type(x.type) is not None
+        ]
         bounds = type_tree({leaf.physical_path: arrow_type(leaf.type) for leaf in self.bounded})
         counts = type_tree({leaf.physical_path: _LONG for leaf in self.counted})
         groups = {"minValues": bounds, "maxValues": bounds, "nullCount": counts}
-        fields = {"numRecords": _LONG, **{name: kind for name, kind in groups.items() if kind.num_fields}}
-        return _struct(**fields, **({"tightBounds": _FLAG} if self.tight_bounds else {}))
-
-    @property
-    def partitions_parsed(self) -> pa.StructType:
-        return pa.struct([(f.physical_name, arrow_type(f.type) or _TEXT) for f in self.partitions])
-
-    @property
-    def add(self) -> pa.StructType:
-        fields = dict(_ADD)
-        if self.stats_as_json:
-            fields["stats"] = _TEXT
-        if self.partitions:
-            fields["partitionValues_parsed"] = self.partitions_parsed
-        if self.as_struct:
-            fields["stats_parsed"] = self.stats_parsed
-        return _struct(**fields)
+        fields = [("numRecords", _LONG), *((name, kind) for name, kind in groups.items() if kind.num_fields)]
+        if "deletionVectors" in (protocol.writer_features or ()):
+            fields.append(("tightBounds", pa.bool_()))
+        self.stats_parsed = pa.struct(fields)
+        types = [(f.physical_name, arrow_type(f.type) or _TEXT) for f in self.partitions]
+        self.partitions_parsed = pa.struct(types)
+        parsed = [("partitionValues_parsed", self.partitions_parsed), ("stats_parsed", self.stats_parsed)]
+        self.add = pa.struct([*self.add, *(parsed if self.partitions else parsed[1:])])
 
     def classic(self) -> pa.Schema:
-        """The columns of a classic checkpoint."""
         state = {"metaData": _METADATA, "protocol": _PROTOCOL, "domainMetadata": _DOMAIN}
         return pa.schema({"txn": _TXN, "add": self.add, "remove": _REMOVE, **state})
 
     def top_level(self) -> pa.Schema:
         """The columns of a V2 checkpoint's own file; all file actions are in sidecars."""
-        header = _struct(version=_LONG, tags=_STRING_MAP)
-        return pa.schema([*self.classic(), ("checkpointMetadata", header), ("sidecar", _SIDECAR)])
+        return pa.schema([*self.classic(), ("checkpointMetadata", _HEADER), ("sidecar", _SIDECAR)])
 
     def sidecar(self) -> pa.Schema:
         return pa.schema({"add": self.add, "remove": _REMOVE})
@@ -175,8 +153,6 @@ class CheckpointContent:
             ``default_row_commit_version``, ``clustering_provider``. Other columns are ignored, since a
             checkpoint's schema has no column for unknown fields.
         tombstones: Removed files whose retention has not ended.
-        stats_as_json: Statistics as text; by default as the table's properties request.
-        stats_as_struct: Statistics and partition values as typed columns; the same.
     """
 
     version: int
@@ -186,53 +162,26 @@ class CheckpointContent:
     tombstones: Iterable[Remove] = ()
     txns: Sequence[Txn] = ()
     domains: Sequence[DomainMetadata] = ()
-    stats_as_json: bool | None = None
-    stats_as_struct: bool | None = None
 
     @cached_property
     def schema(self) -> CheckpointSchema:
         """The columns; ProtocolError if the table's schema cannot be parsed."""
-        metadata, as_json, as_struct = self.metadata, self.stats_as_json, self.stats_as_struct
-        if as_json is None:
-            text = metadata.configuration.get("delta.checkpoint.writeStatsAsJson") or ""
-            as_json = text.strip().lower() != "false"
-        if as_struct is None:
-            as_struct = is_on(metadata, "delta.checkpoint.writeStatsAsStruct")
-        if not as_struct:
-            return CheckpointSchema(as_json)
-        schema = parse_schema(metadata.schema_string)
-        found = (schema.field(name) for name in metadata.partition_columns)
-        counted = tuple(stats_leaves(schema, metadata.partition_columns, metadata.configuration))
-        return CheckpointSchema(
-            as_json,
-            True,
-            counted,
-            tuple(x for x in counted if str(x.type) not in _UNORDERED and arrow_type(x.type) is not None),
-            tuple(f for f in found if f is not None),
-            "deletionVectors" in (self.protocol.writer_features or ()),
-        )
+        return CheckpointSchema(self.protocol, self.metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenCheckpoint:
-    """A checkpoint that is in the log.
-
-    Attributes:
-        version: The table's version.
-        kind: ``classic`` or ``v2``.
-        paths: Its files under the table's root, the top-level one of a V2 checkpoint last.
-        size: The number of its actions.
-        size_in_bytes: The size of its files.
-        num_add_files: The number of its adds.
-        created: False if a complete checkpoint was there already, which stays as it is.
-    """
+    """A checkpoint that is in the log."""
 
     version: int
     kind: CheckpointKind
+    #: its files under the table's root, the top-level one of a V2 checkpoint last
     paths: tuple[str, ...]
+    #: the number of its actions
     size: int
     size_in_bytes: int
     num_add_files: int
+    #: False if a complete checkpoint was there already, which stays as it is
     created: bool = True
 
 
@@ -308,9 +257,8 @@ def _write_classic(store: Store, content: CheckpointContent) -> WrittenCheckpoin
     path, columns = checkpoint_path(content.version), content.schema.classic()
     tables = chain([("state", _state_rows(content, columns))], file_rows(content, columns))
     counts, created = put_parquet(store, path, tables, columns)
-    size = store.head(path).size
-    actions, adds = counts.total(), counts["add"]
-    return WrittenCheckpoint(content.version, "classic", (path,), actions, size, adds, created)
+    total, size = counts.total(), store.head(path).size
+    return WrittenCheckpoint(content.version, "classic", (path,), total, size, counts["add"], created)
 
 
 def _write_v2(store: Store, content: CheckpointContent) -> WrittenCheckpoint:
@@ -395,25 +343,16 @@ def _grouped(files: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for given in files:
-        for batch in _slices(given):
+        length = min(GROUP_ROWS, max(1, given.num_rows * GROUP_BYTES // max(given.nbytes, 1)))
+        for at in range(0, given.num_rows, length):
+            batch = given.slice(at, length)
             if waiting and (rows + batch.num_rows > GROUP_ROWS or size + batch.nbytes > GROUP_BYTES):
-                yield _joined(waiting)
+                yield pa.concat_batches(waiting)
                 waiting, rows, size = [], 0, 0
             waiting.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-    if rows:
-        yield _joined(waiting)
-
-
-def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if batch.num_rows:
-        length = min(GROUP_ROWS, max(1, batch.num_rows * GROUP_BYTES // max(batch.nbytes, 1)))
-        for at in range(0, batch.num_rows, length):
-            yield batch.slice(at, length)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def _adds(batch: pa.RecordBatch, schema: CheckpointSchema) -> pa.StructArray:
@@ -449,10 +388,8 @@ def _parsed_stats(texts: pa.StringArray, schema: CheckpointSchema) -> pa.StructA
     stats = stats_columns(texts, counted, bounded=bounded, widen=True)
     columns = {"numRecords": stats.num_records, "tightBounds": stats.tight_bounds}
     if bounded:
-        columns |= {
-            "minValues": nested(stats.lows, stats.no_lows),
-            "maxValues": nested(stats.highs, stats.no_highs),
-        }
+        columns["minValues"] = nested(stats.lows, stats.no_lows)
+        columns["maxValues"] = nested(stats.highs, stats.no_highs)
     if counted:
         columns["nullCount"] = nested(stats.nulls, stats.no_nulls)
     kind = schema.stats_parsed

@@ -46,13 +46,10 @@ class CleanupPlan:
 
 def retention_ms(metadata: Metadata, name: str = LOG_RETENTION, default: int = DEFAULT_RETENTION_MS) -> int:
     """A duration of the table's properties, such as ``interval 30 days``, in milliseconds."""
-    if (text := metadata.configuration.get(name)) is None:
-        return default
-    if (found := duration_ms(text)) is None:
-        raise ConfigError(
-            f"the property {name} is not a duration: {text!r}",
-            suggestion="write it as: interval 30 days",
-        )
+    text = metadata.configuration.get(name)
+    if (found := default if text is None else duration_ms(text)) is None:
+        what = f"the property {name} is not a duration: {text!r}"
+        raise ConfigError(what, suggestion="write it as: interval 30 days")
     return found
 
 
@@ -148,23 +145,18 @@ def sweep(
 
 
 def _files_before(files: Collection[ObjectMeta], base: int) -> tuple[ObjectMeta, ...]:
-    gone = []
-    for meta in files:
-        # a compacted file that starts at or before the checkpoint has no use any more
-        if (name := parse_name(meta.name)) and name.version < base + (name.kind == "compacted"):
-            gone.append((name.version, meta))
-    return tuple(meta for _, meta in sorted(gone, key=lambda pair: (pair[0], pair[1].path)))
+    named = ((parse_name(meta.name), meta) for meta in files)
+    # a compacted file that starts at or before the checkpoint has no use any more
+    gone = [(n.version, m.path, m) for n, m in named if n and n.version < base + (n.kind == "compacted")]
+    return tuple(meta for _, _, meta in sorted(gone, key=lambda item: item[:2]))
 
 
 def _unreferenced_sidecars(store: Store, older_than_ms: int, gone: Collection[str]) -> Iterable[ObjectMeta]:
     sidecars = [meta for meta in store.list(SIDECAR_FOLDER) if meta.modified_ms < older_than_ms]
-    if not sidecars:
-        return []
     named: set[str] = set()
-    for meta in store.list(LOG_FOLDER):
-        if meta.path in gone:
-            continue
-        if (name := parse_name(meta.name)) is not None and name.kind in ("checkpoint", "v2"):
+    for meta in store.list(LOG_FOLDER) if sidecars else ():
+        name = parse_name(meta.name)
+        if meta.path not in gone and name is not None and name.kind in ("checkpoint", "v2"):
             try:
                 named |= named_sidecars(store, Checkpoint(name.version, (meta,)))
             except LogCorruptError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,7 +19,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
 )
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
-from deltalakedb.protocol.codec import decode_line, encode_commit
+from deltalakedb.protocol.codec import BOM, decode_line, decode_lines, encode_commit
 from deltalakedb.protocol.txn_log import Committed, Conflict, TxnLogWriter
 from deltalakedb.storage import open_store
 
@@ -35,7 +36,6 @@ LARGE: Final = 32 * 1024 * 1024
 #: files of a large commit in memory at once
 PIECE: Final = 10_000
 
-_BOM = b"\xef\xbb\xbf"
 #: how lines of files begin in every known writer's commits; other lines are decoded
 _FILES = (b'{"add":', b'{"remove":', b'{"cdc":')
 
@@ -54,22 +54,14 @@ def is_large(meta: ObjectMeta | None) -> bool:
 def iter_actions(store: Store, path: str, *, size: int = LARGE) -> Iterator[Action]:
     """The actions of a commit, in the order written; a file that is known to be small takes one request.
 
-    Raises:
-        LogCorruptError: A line is broken, or the file has no action at all.
-        StorageMissingError: There is no such file.
+    LogCorruptError if a line is broken or the file has no action at all.
     """
-    nothing = True
-    for number, line in _lines(store, path, size):
-        if (action := decode_line(line, source=path, number=number)) is not None:
-            nothing = False
-            yield action
-    if nothing:
-        raise LogCorruptError(f"{path} holds no action", suggestion="restore the file from a copy")
+    return decode_lines(_lines(store, path, size), source=path)
 
 
 def iter_state(store: Store, path: str) -> Iterator[Action]:
     """The actions of a large commit without most of those about files, which are not decoded."""
-    for number, line in _lines(store, path, LARGE):
+    for number, line in enumerate(_lines(store, path, LARGE), start=1):
         action = None if line.startswith(_FILES) else decode_line(line, source=path, number=number)
         if action is not None:
             yield action
@@ -85,7 +77,7 @@ def iter_pieces(
 
 def read_commit_info(store: Store, path: str, *, size: int = LARGE) -> CommitInfo | None:
     """The commitInfo of a commit, or None; only lines that may contain it are decoded, and none after it."""
-    for number, line in _lines(store, path, size):
+    for number, line in enumerate(_lines(store, path, size), start=1):
         if b'"commitInfo"' in line:
             action = decode_line(line, source=path, number=number)
             if isinstance(action, CommitInfo):
@@ -102,13 +94,13 @@ def commit_digest(store: Store, path: str) -> CommitDigest:
     return CommitDigest(hashed.hexdigest(), size)
 
 
-def _lines(store: Store, path: str, size: int) -> Iterator[tuple[int, bytes]]:
+def _lines(store: Store, path: str, size: int) -> Iterator[bytes]:
     if size < LARGE:
-        yield from enumerate(store.get(path).removeprefix(_BOM).split(b"\n"), start=1)
+        yield from store.get(path).removeprefix(BOM).split(b"\n")
         return
     with store.open(path) as file:
-        for number, line in enumerate(file, start=1):
-            yield number, line.removeprefix(_BOM) if number == 1 else line
+        yield file.readline().removeprefix(BOM)
+        yield from file
 
 
 class FileTxnLogWriter(TxnLogWriter):
@@ -148,11 +140,9 @@ class FileTxnLogWriter(TxnLogWriter):
             ProtocolError: The protocol forbids such a commit.
         """
         self._check(version, actions)
-        info = next((a for a in actions if isinstance(a, CommitInfo)), None)
-        own = None if info is None else info.in_commit_timestamp
-        timestamp = own if info is None else own or info.timestamp
-        if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
+        info = next((a for a in actions if isinstance(a, CommitInfo)), CommitInfo())
+        own, now = info.in_commit_timestamp, time.time_ns() // 1_000_000
+        timestamp = own or (now if info.timestamp is None else info.timestamp)
         before = None
         if version > 0:
             with contextlib.suppress(StorageMissingError):
@@ -168,20 +158,16 @@ class FileTxnLogWriter(TxnLogWriter):
 
     def _winner(self, version: int, data: bytes) -> Committed | Conflict:
         """The outcome of a commit whose version is taken: by an earlier attempt of its own, or by another."""
-        path = commit_path(version)
+        path, info, detail = commit_path(version), None, "another commit has that version"
         try:
             winner = self._store.get(path)
+            if winner == data:
+                return Committed(version, self._store.head(path).modified_ms, replayed=True)
+            with contextlib.suppress(LogCorruptError):  # a torn commit has the version all the same
+                info = read_commit_info(self._store, path, size=len(winner))
         except StorageMissingError:
-            return Conflict(
-                "version_taken", version, detail="a checkpoint has it, its commit file was deleted"
-            )
-        if winner == data:
-            return Committed(version, self._store.head(path).modified_ms, replayed=True)
-        info = None
-        with contextlib.suppress(LogCorruptError):  # a torn commit has the version all the same
-            info = read_commit_info(self._store, path, size=len(winner))
+            detail = "a checkpoint has it, its commit file was deleted"
         operation = None if info is None else info.operation
-        detail = "another commit has that version"
         return Conflict("version_taken", version, operation=operation, detail=detail)
 
     def _is_taken(self, version: int) -> bool:
@@ -197,17 +183,15 @@ class FileTxnLogWriter(TxnLogWriter):
         return latest >= version
 
     def _check(self, version: int, actions: Sequence[Action]) -> None:
-        """Refuse a commit that no reader could read; finer rules are the caller's."""
+        """Refuse a commit that no reader could read; the caller checks finer rules."""
+        if version < 0:
+            raise InvalidArgumentError(f"Expected a version from 0 on, got {version}", table=self.location)
+        error = partial(ProtocolError, table=self.location, version=version)
         if not actions:
-            raise ProtocolError("a commit needs at least one action", table=self.location, version=version)
+            raise error("a commit needs at least one action")
         for kind, name in ((Metadata, "metaData"), (Protocol, "protocol")):
             count = sum(isinstance(action, kind) for action in actions)
             if count > 1 or (version == 0 and count == 0):
-                raise ProtocolError(
-                    f"expected {'one' if version == 0 else 'at most one'} {name} action, got {count}",
-                    table=self.location,
-                    version=version,
-                    suggestion="split the commit" if count > 1 else "start with protocol and metaData",
-                )
-        if version < 0:
-            raise InvalidArgumentError(f"Expected a version from 0 on, got {version}", table=self.location)
+                wanted = "one" if version == 0 else "at most one"
+                hint = "split the commit" if count > 1 else "start with protocol and metaData"
+                raise error(f"expected {wanted} {name} action, got {count}", suggestion=hint)

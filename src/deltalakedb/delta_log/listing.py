@@ -177,6 +177,6 @@ def parse_listing(files: Iterable[ObjectMeta]) -> LogListing:
 
 
 def newest_at(versions: Sequence[int], timestamp_ms: int, time_of: Callable[[int], int]) -> int | None:
-    """The newest of ascending versions whose time is not after a moment; asks for few times."""
+    """The newest of ascending versions whose time is not after a moment, by binary search."""
     at = bisect_right(versions, timestamp_ms, key=time_of)
     return versions[at - 1] if at else None

@@ -43,13 +43,8 @@ def write_last_checkpoint(store: Store, written: WrittenCheckpoint) -> bool:
     """
     if (last_checkpoint(store) or 0) > written.version:
         return False
-    hint = {
-        "version": written.version,
-        "size": written.size,
-        "sizeInBytes": written.size_in_bytes,
-        "numOfAddFiles": written.num_add_files,
-    }
-    store.put(LAST_CHECKPOINT, encode_json(hint).encode())
+    hint = {"version": written.version, "size": written.size, "sizeInBytes": written.size_in_bytes}
+    store.put(LAST_CHECKPOINT, encode_json({**hint, "numOfAddFiles": written.num_add_files}).encode())
     return True
 
 
@@ -103,11 +98,8 @@ def compact(commits: Iterable[tuple[int, bytes]]) -> bytes:
     state, domains, last = Replay(), dict[str, DomainMetadata](), None
     for version, data in commits:
         if last is not None and version != last + 1:
-            raise LogGapError(
-                f"version {version} does not follow version {last}",
-                version=version,
-                suggestion="compact consecutive commits only",
-            )
+            what = f"version {version} does not follow version {last}"
+            raise LogGapError(what, version=version, suggestion="compact consecutive commits only")
         last = version
         actions = decode_commit(data, source=commit_path(version))
         state.commit(actions)
@@ -126,11 +118,8 @@ def compact(commits: Iterable[tuple[int, bytes]]) -> bytes:
 def write_compaction(store: Store, start: int, end: int, *, dry_run: bool = False) -> str | None:
     """Compact published commits into one file beside them; its path, or None if there is one already.
 
-    With ``dry_run`` the commits are read and checked as well.
-
-    Raises:
-        StorageMissingError: A commit does not exist.
-        LogCorruptError, ProtocolError: As `compact`.
+    With ``dry_run`` the commits are read and checked as well. It raises what `compact` raises, and
+    StorageMissingError if a commit does not exist.
     """
     if not 0 <= start < end:
         raise InvalidArgumentError(f"Expected 0 <= start < end, got {start} and {end}")

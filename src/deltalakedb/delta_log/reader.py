@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from deltalakedb.delta_log.checkpoint import iter_checkpoint
 from deltalakedb.delta_log.commit_file import is_large, iter_actions, iter_state, read_commit_info
@@ -51,11 +50,7 @@ _STATE_KINDS = frozenset({"protocol", "metaData", "txn", "domainMetadata"})
 def open_file_log(
     location: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> FileTxnLogReader:
-    """The transaction log of the table at a location, read from its files.
-
-    Args:
-        location: The table's root: a path or the URL of an object store.
-        storage_options: Credentials and settings, spelled as `deltalake` spells them.
+    """The transaction log of the table at a location, a path or a URL, read from its files.
 
     Raises:
         LogMissingError: There is no ``_delta_log`` with a commit or checkpoint in it.
@@ -129,37 +124,34 @@ class FileTxnLogReader(TxnLogReader):
         found = newest_at(versions, timestamp_ms, lambda v: self._time(listing, v, since))
         if found is None:
             first = f"; its oldest is of {_iso(self._time(listing, versions[0], since))}" if versions else ""
-            raise VersionMissingError(
-                f"the log has no version at or before {_iso(timestamp_ms)}{first}",
-                table=self.location,
-                suggestion="ask for a later time, or for a version by its number",
-            )
+            what = f"the log has no version at or before {_iso(timestamp_ms)}{first}"
+            hint = "ask for a later time, or for a version by its number"
+            raise VersionMissingError(what, table=self.location, suggestion=hint)
         return found
 
     # ---- state ----
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        with self._lock:
-            state, version = self._state(version, files=False)
+        with self._state(version) as (state, at):
             protocol, metadata = state.require()
-            check_schema(metadata, table=self.location, version=version)
-            return Snapshot(version, self.timestamp_of(version), protocol, metadata)
+            check_schema(metadata, table=self.location, version=at)
+            return Snapshot(at, self.timestamp_of(at), protocol, metadata)
 
     def files(self, version: int | None = None) -> Iterator[Add]:
-        with self._lock:
-            return iter(list(self._state(version, files=True)[0].files.values()))
+        with self._state(version, files=True) as (state, _):
+            return iter(list(state.files.values()))
 
     def tombstones(self, version: int | None = None) -> Iterator[Remove]:
-        with self._lock:
-            return iter(list(self._state(version, files=True)[0].tombstones.values()))
+        with self._state(version, files=True) as (state, _):
+            return iter(list(state.tombstones.values()))
 
     def txns(self, version: int | None = None) -> Mapping[str, Txn]:
-        with self._lock:
-            return dict(self._state(version, files=False)[0].txns)
+        with self._state(version) as (state, _):
+            return dict(state.txns)
 
     def domains(self, version: int | None = None) -> Mapping[str, DomainMetadata]:
-        with self._lock:
-            return dict(self._state(version, files=False)[0].domains)
+        with self._state(version) as (state, _):
+            return dict(state.domains)
 
     # ---- commits ----
 
@@ -176,12 +168,10 @@ class FileTxnLogReader(TxnLogReader):
 
     def commit_bytes(self, version: int) -> bytes:
         try:
-            if version >= 0:
-                return self.store.get(commit_path(version))
+            return self.store.get(commit_path(version))
         except StorageMissingError as e:
             self._current()  # no log at all is another error
             raise self._no_commit(version) from e
-        raise self._no_commit(version)
 
     def actions(self, version: int) -> Sequence[Action]:
         with self._about(version):
@@ -198,11 +188,9 @@ class FileTxnLogReader(TxnLogReader):
             elif self.store.exists(commit_path(old.latest + 1)):
                 self._listing = old.with_newer(list_log(self.store, start_after=commit_path(old.latest)))
             if self._listing.empty:
-                raise LogMissingError(
-                    f"there is no Delta log at {self.location}",
-                    table=self.location,
-                    suggestion="check the location: a table has a folder _delta_log with a commit in it",
-                )
+                hint = "check the location: a table has a folder _delta_log with a commit in it"
+                what = f"there is no Delta log at {self.location}"
+                raise LogMissingError(what, table=self.location, suggestion=hint)
             return self._listing
 
     def _relist(self) -> bool:
@@ -232,22 +220,25 @@ class FileTxnLogReader(TxnLogReader):
                 suggestion="ask for a version that versions() returns",
             )
 
-    def _state(self, version: int | None, *, files: bool) -> tuple[Replay, int]:
-        listing, version = self._rebuildable(version)
-        with self._about(version):
-            try:
-                state = self._states.build(listing, version, files=files)
-            except (StorageMissingError, LogCorruptError):
-                # a clean-up may have deleted files that were listed earlier
-                if not self._relist():
-                    raise
-                listing, version = self._rebuildable(version)
-                state = self._states.build(listing, version, files=files)
-            protocol, metadata = state.require()
-            check_readable(protocol, table=self.location)
-            if version == listing.versions[-1]:  # an older version may lack a schema
-                check_schema(metadata, table=self.location, version=version)
-        return state, version
+    @contextlib.contextmanager
+    def _state(self, version: int | None, *, files: bool = False) -> Iterator[tuple[Replay, int]]:
+        """The state at a version, which no other thread changes meanwhile, and the version."""
+        with self._lock:
+            listing, version = self._rebuildable(version)
+            with self._about(version):
+                try:
+                    state = self._states.build(listing, version, files=files)
+                except (StorageMissingError, LogCorruptError):
+                    # a clean-up may have deleted files that were listed earlier
+                    if not self._relist():
+                        raise
+                    listing, version = self._rebuildable(version)
+                    state = self._states.build(listing, version, files=files)
+                protocol, metadata = state.require()
+                check_readable(protocol, table=self.location)
+                if version == listing.versions[-1]:  # an older version may lack a schema
+                    check_schema(metadata, table=self.location, version=version)
+            yield state, version
 
     def _enablement(self, listing: LogListing) -> _Enablement | None:
         """Since when the table has in-commit timestamps, by its newest readable metadata."""
@@ -257,14 +248,13 @@ class FileTxnLogReader(TxnLogReader):
                 # older versions have times even if the newest one cannot be read
                 with contextlib.suppress(LogError, ProtocolError, IndexError):
                     state = self._states.build(listing, listing.versions[-1], files=False)
-                    since = None if state.metadata is None else _Enablement.of(state.metadata)
+                    since = _enablement_of(state.metadata)
                 self._since = (listing, since)
             return self._since[1]
 
     def _time(self, listing: LogListing, version: int, since: _Enablement | None) -> int:
-        own = None
-        if since is not None and version >= since.version:
-            own = self._in_commit_timestamp(listing, version)
+        has_own = since is not None and version >= since.version
+        own = self._in_commit_timestamp(listing, version) if has_own else None
         return own or listing.file_times[version]
 
     def _in_commit_timestamp(self, listing: LogListing, version: int) -> int | None:
@@ -315,24 +305,22 @@ def _iso(time_ms: int) -> str:
         return f"{time_ms} ms"
 
 
-@dataclass(frozen=True, slots=True)
-class _Enablement:
+class _Enablement(NamedTuple):
     """Since when a table has in-commit timestamps; without a timestamp since its first version."""
 
     version: int = 0
     timestamp: int | None = None
 
-    @classmethod
-    def of(cls, metadata: Metadata) -> _Enablement | None:
-        if not is_on(metadata, IN_COMMIT_TIMESTAMPS):
-            return None
-        version = number_or(metadata.configuration.get(ENABLEMENT_VERSION), -1)
-        timestamp = number_or(metadata.configuration.get(ENABLEMENT_TIMESTAMP), -1)
-        return cls() if version < 0 or timestamp < 0 else cls(version, timestamp)
+
+def _enablement_of(metadata: Metadata | None) -> _Enablement | None:
+    if metadata is None or not is_on(metadata, IN_COMMIT_TIMESTAMPS):
+        return None
+    version = number_or(metadata.configuration.get(ENABLEMENT_VERSION), -1)
+    timestamp = number_or(metadata.configuration.get(ENABLEMENT_TIMESTAMP), -1)
+    return _Enablement() if version < 0 or timestamp < 0 else _Enablement(version, timestamp)
 
 
-@dataclass(frozen=True, slots=True)
-class _Built:
+class _Built(NamedTuple):
     """A state, and the version and checkpoint that it was built from."""
 
     version: int
@@ -350,7 +338,7 @@ class StateBuilder:
         self._store = store
         #: the last state with files, and the last one without
         self._cached: dict[bool, _Built] = {}
-        self._torn: dict[Checkpoint | None, LogCorruptError] = {}
+        self._torn: dict[Checkpoint, LogCorruptError] = {}
 
     def clear(self) -> None:
         self._cached.clear()
@@ -359,12 +347,9 @@ class StateBuilder:
     def build(self, listing: LogListing, version: int, *, files: bool) -> Replay:
         """The state at a version; without files it reads a fraction of a checkpoint.
 
-        Instead of a torn checkpoint, an older one or the commits alone are used.
-
-        Raises:
-            LogGapError: A version on the way is missing.
-            LogCorruptError: A commit is torn, or no checkpoint on the way can be read.
-            StorageMissingError: A listed file was deleted.
+        Instead of a torn checkpoint, an older one or the commits alone are used. LogGapError if a version on
+        the way is missing, LogCorruptError if a commit is torn or no checkpoint on the way can be read,
+        StorageMissingError if a listed file was deleted.
         """
         for with_files in (True,) if files else (True, False):
             cached = self._cached.get(with_files)
@@ -372,39 +357,33 @@ class StateBuilder:
                 return cached.state
         torn: list[LogCorruptError] = []
         for plan in listing.plans(version):
-            if plan.checkpoint in self._torn:
-                torn.append(self._torn[plan.checkpoint])
-                continue
+            checkpoint, commits, state = plan.checkpoint, plan.files, Replay()
             cached, rest = self._cached.get(files), None
-            if cached is not None and cached.version <= version and cached.checkpoint == plan.checkpoint:
+            if cached is not None and cached.version <= version and cached.checkpoint == checkpoint:
                 rest = listing.files_between(cached.version, version)
-            try:
-                if cached is not None and rest is not None:
-                    state, commits = cached.state, rest
-                else:
-                    state, commits = self._from_checkpoint(plan.checkpoint, files), plan.files
-            except LogCorruptError as e:
-                self._torn[plan.checkpoint] = e
-                torn.append(e)
-                continue
+            if cached is not None and rest is not None:
+                state, commits = cached.state, rest
+            elif checkpoint is not None:
+                try:
+                    kinds = None if files else _STATE_KINDS
+                    if checkpoint not in self._torn:
+                        for batch in iter_checkpoint(self._store, checkpoint, kinds=kinds):
+                            state.commit(batch)
+                except LogCorruptError as e:
+                    self._torn[checkpoint] = e
+                if checkpoint in self._torn:
+                    torn.append(self._torn[checkpoint])
+                    continue
             self._cached.pop(files, None)  # while it changes, the state is that of no version
             for meta in commits:
                 state.commit(self._actions(meta, files))
-            self._cached[files] = _Built(version, plan.checkpoint, state)
+            self._cached[files] = _Built(version, checkpoint, state)
             return state
         raise torn[0]
 
-    def _from_checkpoint(self, checkpoint: Checkpoint | None, files: bool) -> Replay:
-        state = Replay()
-        if checkpoint is not None:
-            for batch in iter_checkpoint(self._store, checkpoint, kinds=None if files else _STATE_KINDS):
-                state.commit(batch)
-        return state
-
     def _actions(self, meta: ObjectMeta, files: bool) -> list[Action]:
-        if files:
-            return list(iter_actions(self._store, meta.path, size=meta.size))
-        # a torn file action in a large commit is found only by a read with files
-        large = is_large(meta)
-        found = iter_state(self._store, meta.path) if large else self._actions(meta, files=True)
-        return [action for action in found if not isinstance(action, Add | Remove | Cdc)]
+        if files or not is_large(meta):
+            found = iter_actions(self._store, meta.path, size=meta.size)
+        else:  # a torn file action in a large commit is found only by a read with files
+            found = iter_state(self._store, meta.path)
+        return [a for a in found if files or not isinstance(a, Add | Remove | Cdc)]

@@ -46,7 +46,7 @@ from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import commit_file_state, is_ratified
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.retry import retry_in_ms
-from deltalakedb.storage.durable import NewObject, put_all_new
+from deltalakedb.storage.durable import FileWrite, write_files
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import local_path, open_store
 
@@ -249,14 +249,14 @@ def _next(steps: _Steps, outcome: bool | DeltaSqlError | None = None) -> list[Un
 
 def _put(commits: Sequence[tuple[Store, Unpublished]]) -> list[bool | DeltaSqlError]:
     """Create the files of commits of different tables: whether each was created, or its error."""
-    puts: list[NewObject] = []
+    puts: list[FileWrite] = []
     try:
         for store, commit in commits:
             path = commit_path(commit.version)
             if not isinstance(store, LocalStore):
                 return [store.put_new(path, commit.data, mtime_ms=commit.timestamp)]
-            puts.append(NewObject(store, path, commit.data, commit.timestamp))
-        put_all_new(puts, linking=lambda number: failpoint("publish.between_tables") if number else None)
+            puts.append(FileWrite(store, path, commit.data, commit.timestamp))
+        write_files(puts, linking=lambda number: failpoint("publish.between_tables") if number else None)
     except DeltaSqlError as error:
         return [put.done or error for put in puts] or [error]
     return [put.done if put.error is None else put.error for put in puts]

@@ -9,18 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    NamedTuple,
-    Self,
-    TypeAlias,
-    TypeVar,
-    cast,
-    get_args,
-    get_type_hints,
-)
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeAlias, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -43,11 +33,7 @@ class LogStruct(JsonValue):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Build the value from a JSON object; a null counts as missing.
-
-        Raises:
-            ProtocolError: A required field is missing, or a field has the wrong type.
-        """
+        """Build the value from a JSON object; a null counts as missing. ProtocolError if it is malformed."""
         shape = _shape(cls)
         names = shape.attributes
         known = {names[name]: value for name, value in data.items() if name in names and value is not None}
@@ -85,15 +71,6 @@ class _Shape(NamedTuple):
     required: frozenset[str]
 
 
-_shapes: dict[type[LogStruct], _Shape] = {}
-
-
-def _shape(cls: type[LogStruct]) -> _Shape:
-    if (shape := _shapes.get(cls)) is None:
-        shape = _shapes[cls] = _shape_of(cls)
-    return shape
-
-
 def _shape_of(cls: type[LogStruct]) -> _Shape:
     own = [f for f in fields(cls) if f.name != "extra"]
     hints = get_type_hints(cls, include_extras=True)
@@ -113,6 +90,9 @@ def _shape_of(cls: type[LogStruct]) -> _Shape:
     )
 
 
+_shape: Callable[[Any], _Shape] = cache(_shape_of)
+
+
 def _camel(name: str) -> str:
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
@@ -125,10 +105,7 @@ def _nested(kind: type[LogStruct], value: Any, attribute: str) -> LogStruct | No
     return None if value and all(v is None for v in value.values()) else kind.from_dict(value)
 
 
-_S = TypeVar("_S", bound=LogStruct)
-
-
-def _convert_leniently(known: JsonDict, cls: type[_S]) -> _S:
+def _convert_leniently(known: JsonDict, cls: type[LogStruct]) -> Any:
     """Accept what some writers and Parquet readers give: 1.0 for 1, and maps as pairs or of scalars."""
     shape = _shape(cls)
     if missing := shape.required - known.keys():
@@ -351,19 +328,8 @@ def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-Action: TypeAlias = (
-    Add
-    | Remove
-    | Metadata
-    | Protocol
-    | Txn
-    | DomainMetadata
-    | Cdc
-    | CommitInfo
-    | Sidecar
-    | CheckpointMetadata
-    | UnknownAction
-)
+_State: TypeAlias = Metadata | Protocol | Txn | DomainMetadata
+Action: TypeAlias = Add | Remove | Cdc | _State | CommitInfo | Sidecar | CheckpointMetadata | UnknownAction
 
 #: action kind in the log -> its class
 KINDS: Mapping[str, type[LogStruct]] = {
@@ -384,26 +350,21 @@ _KIND_OF = {cls: kind for kind, cls in KINDS.items()}
 def action_from_dict(line: Mapping[str, Any], warn: Callable[[str], None] | None = None) -> Action | None:
     """The action in one log line, or None for a line that holds none (``{}`` or only nulls).
 
-    Args:
-        line: The line.
-        warn: Called with the unknown keys that stand beside the action.
-
-    Raises:
-        ProtocolError: The action is malformed, or the line holds more than one that is known.
+    ``warn`` is called with the unknown keys beside the action. ProtocolError if the action is malformed, or
+    the line holds more than one of a known kind.
     """
-    present = [item for item in line.items() if item[1] is not None]
-    if not present:
-        return None
+    present = [kind for kind, value in line.items() if value is not None]
     if len(present) > 1:
-        # other engines read the action that they know and pass over the rest
-        known = [item for item in present if item[0] in KINDS]
+        # other engines read the action that they know and ignore the rest
+        known = [kind for kind in present if kind in KINDS]
         if len(known) > 1:
-            kinds = ", ".join(kind for kind, _ in known)
-            raise ProtocolError(f"a line holds one action, not {len(known)}: {kinds}")
+            raise ProtocolError(f"a line holds one action, not {len(known)}: {', '.join(known)}")
         present = known or present
         if warn is not None:
-            warn(", ".join(sorted(kind for kind, _ in line.items() if kind != present[0][0])))
-    kind, value = present[0]
+            warn(", ".join(sorted(kind for kind in line if kind != present[0])))
+    if not present:
+        return None
+    kind, value = present[0], line[present[0]]
     if (cls := KINDS.get(kind)) is None:
         return UnknownAction(kind=kind, value=value)
     if type(value) is not dict and not isinstance(value, Mapping):
@@ -413,16 +374,14 @@ def action_from_dict(line: Mapping[str, Any], warn: Callable[[str], None] | None
 
 def action_to_dict(action: Action) -> JsonDict:
     """One log line as a JSON object."""
-    if isinstance(action, UnknownAction):
-        return action.to_dict()
-    return {_KIND_OF[type(action)]: action.to_dict()}
+    return action.to_dict() if isinstance(action, UnknownAction) else {kind_of(action): action.to_dict()}
 
 
 def meaning(action: LogStruct) -> JsonDict:
     """An action as plain data that is the same for every spelling of the same state.
 
-    Checkpoints spell states anew: the schema's JSON and the lists of features in another order, without
-    fields that their writer does not know, and with empty values for missing ones.
+    Checkpoints respell states: the schema's JSON and the lists of features in another order, without fields
+    that their writer does not know, and with empty values for missing ones.
     """
     out = {
         name: value

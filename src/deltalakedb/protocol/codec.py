@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
@@ -11,34 +11,22 @@ from deltalakedb.protocol.actions import action_from_dict, action_to_dict
 from deltalakedb.protocol.json_text import ExactFloat, decode_json, encode_json, json_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from deltalakedb.protocol.actions import Action
 
-__all__ = [
-    "ExactFloat",
-    "decode_commit",
-    "decode_json",
-    "decode_line",
-    "encode_action",
-    "encode_commit",
-    "encode_json",
-]
+__all__ = ["ExactFloat", "decode_commit", "decode_json", "decode_line", "encode_commit", "encode_json"]
 
 logger = logging.getLogger(__name__)
 
-#: what was logged already: a commit may have many such lines, and is read often
-_warned: dict[tuple[str, str], None] = {}
-_MAX_WARNED: Final = 1000
-_BOM: Final = b"\xef\xbb\xbf"
+BOM: Final = b"\xef\xbb\xbf"
 _RESTORE: Final = "restore the file from a copy or repair the log: a commit is either whole or not there"
 
 
 def decode_line(line: str | bytes, *, source: str = "commit", number: int = 1) -> Action | None:
     """The action in one line of a log file, or None for a blank line or an empty object.
 
-    Raises:
-        LogCorruptError: The line is broken; the message names its source and its number there, from 1.
+    LogCorruptError if the line is broken; the message names its source and its number there, from 1.
     """
     if isinstance(line, str):
         line = line.encode("utf-8", "surrogatepass")
@@ -53,30 +41,28 @@ def decode_line(line: str | bytes, *, source: str = "commit", number: int = 1) -
         raise LogCorruptError(f"{source}, line {number}: {e.message}", suggestion=_RESTORE) from e
 
 
+@lru_cache(maxsize=1000)  # log once: a commit may have many such lines, and is read often
 def _warn_of_unknown_keys(source: str, keys: str) -> None:
-    if (source, keys) not in _warned:
-        _warned[source, keys] = None
-        if len(_warned) > _MAX_WARNED:
-            del _warned[next(iter(_warned))]
-        logger.warning("%s: ignored unknown keys beside an action: %s", source, keys[:200])
+    logger.warning("%s: ignored unknown keys beside an action: %s", source, keys[:200])
 
 
 def decode_commit(data: bytes, *, source: str = "commit") -> list[Action]:
-    """The actions of a commit, in the order written.
+    """The actions of a commit, in the order written; see `decode_lines`."""
+    return list(decode_lines(data.removeprefix(BOM).split(b"\n"), source=source))
 
-    A byte order mark, CRLF, blank lines and empty objects are tolerated.
 
-    Raises:
-        LogCorruptError: A line is broken, or the file, ``source`` in the message, holds no action at all.
+def decode_lines(lines: Iterable[bytes], *, source: str) -> Iterator[Action]:
+    """The actions in the lines of a commit; CRLF, blank lines and empty objects are tolerated.
+
+    LogCorruptError, which names ``source``, if a line is broken or there is no action at all.
     """
-    actions = [
-        action
-        for number, line in enumerate(data.removeprefix(_BOM).split(b"\n"), start=1)
-        if line and (action := decode_line(line, source=source, number=number)) is not None
-    ]
-    if not actions:
+    nothing = True
+    for number, line in enumerate(lines, start=1):
+        if line and (action := decode_line(line, source=source, number=number)) is not None:
+            nothing = False
+            yield action
+    if nothing:
         raise LogCorruptError(f"{source} holds no action", suggestion=_RESTORE)
-    return actions
 
 
 def encode_action(action: Action) -> bytes:

@@ -1,4 +1,4 @@
-"""What the protocol demands of one commit; a commit received from another engine must hold to more.
+"""What the protocol requires of a commit, and the stricter rules for one received from another engine.
 
 Once ratified, a commit is published byte for byte. Readers differ in what they tolerate: delta-rs refuses
 a byte order mark and a repeated key, Spark an unknown type. What any of them refuses is refused here.
@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
 from deltalakedb.protocol.actions import (
+    KINDS,
     Action,
     Add,
     Cdc,
-    CheckpointMetadata,
     CommitInfo,
     DomainMetadata,
     Metadata,
     Protocol,
     Remove,
-    Sidecar,
     Txn,
-    UnknownAction,
     kind_of,
 )
-from deltalakedb.protocol.codec import decode_commit, decode_json
+from deltalakedb.protocol.codec import BOM, decode_commit, decode_json
 from deltalakedb.protocol.dv import resolve_dv
 from deltalakedb.protocol.features import (
     MAX_READER_VERSION,
@@ -44,12 +42,14 @@ from deltalakedb.protocol.schema import PHYSICAL_NAME, PrimitiveType, StructType
 from deltalakedb.protocol.stats import MAX_ROWS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from deltalakedb.protocol.paths import TablePaths
 
 _T = TypeVar("_T")
 
+#: the kinds of actions that a commit may have
+_KINDS: Final = KINDS.keys() - {"sidecar", "checkpointMetadata"}
 #: levels of JSON that every reader accepts; serde_json, which delta-rs uses, stops at 128
 _MAX_DEPTH: Final = 100
 #: 31 December 9999 in epoch milliseconds: readers cannot show later times
@@ -70,30 +70,28 @@ def check_commit(
     also: Collection[str] = (),
     own_commit: bool = True,
 ) -> tuple[Protocol, Metadata]:
-    """Refuse a commit that the protocol forbids.
+    """Refuse a commit that the protocol forbids; protocol and metadata as they are after it.
 
     Args:
         actions: The commit's actions.
         version: The version it would become.
-        protocol: The table's protocol before it, None for version 0.
-        metadata: The table's metadata before it, None for version 0.
+        protocol: The table's protocol before it, None for version 0; ``metadata`` is the same.
         paths: Where the table's files may be, and its name.
         also: Writer features whose duties the caller fulfils itself.
         own_commit: False for a commit that another writer has made already: only its form is checked.
-
-    Returns:
-        Protocol and metadata as they are after the commit.
     """
     error = partial(ProtocolError, table=paths.table, version=version)
-    for kind in (Metadata, Protocol):
-        if (count := sum(isinstance(a, kind) for a in actions)) > 1:
-            raise error(f"a commit holds at most one {kind.__name__} action, this one {count}")
-    protocol_after = next((a for a in actions if isinstance(a, Protocol)), protocol)
-    metadata_after = next((a for a in actions if isinstance(a, Metadata)), metadata)
+    metadatas = [a for a in actions if isinstance(a, Metadata)]
+    protocols = [a for a in actions if isinstance(a, Protocol)]
+    for found in (metadatas, protocols):
+        if len(found) > 1:
+            raise error(f"a commit has at most one {type(found[0]).__name__} action, this one {len(found)}")
+    protocol_after = protocols[0] if protocols else protocol
+    metadata_after = metadatas[0] if metadatas else metadata
     if protocol_after is None or metadata_after is None:
-        raise error("version 0 must carry protocol and metaData")
+        raise error("version 0 must have protocol and metaData")
     if own_commit:
-        # a feature that is only named asks nothing of a commit without files, but all of those that follow
+        # a feature that is only named requires nothing of a commit without files, but of all that follow
         bare = version > 0 and not any(isinstance(a, Add | Remove | Cdc) for a in actions)
         check_writable(protocol_after, table=paths.table, also={*also, *NAMEABLE} if bare else also)
     for name, file_kind in (("add", Add), ("remove", Remove)):
@@ -140,11 +138,9 @@ def check_one_vector(actions: Iterable[Action], paths: TablePaths, *, version: i
 
 
 def check_places(actions: Iterable[Action], paths: TablePaths) -> None:
-    """Refuse actions that name files, deletion vectors included, where the table may have none.
+    """Refuse data files and deletion vectors outside of the table's root, unless the settings allow them.
 
-    Raises:
-        OutsidePathError: A file is outside of the table's root, and the settings do not allow that.
-        ProtocolError: A path or a deletion vector is malformed.
+    OutsidePathError, or ProtocolError if a path or a deletion vector is malformed.
     """
     for action in actions:
         if isinstance(action, Add | Remove | Cdc):
@@ -159,28 +155,26 @@ def check_places(actions: Iterable[Action], paths: TablePaths) -> None:
 def decode_received(
     data: bytes, *, version: int, protocol: Protocol | None, metadata: Metadata | None
 ) -> list[Action]:
-    """The actions of a commit that another engine hands in; protocol and metadata are those before it.
+    """The actions of a commit received from another engine; protocol and metadata are those before it.
 
-    Raises:
-        LogCorruptError: The bytes are not a commit that every reader accepts.
-        ProtocolError: An action contradicts the table's schema or itself.
+    LogCorruptError if some reader would not accept the bytes, ProtocolError if an action contradicts the
+    table's schema or itself.
     """
     source = f"version {version}"
     actions = decode_commit(data, source=source)
     lines = data.removesuffix(b"\n").split(b"\n")
     if len(actions) != len(lines):
         raise _broken(f"{source} has {len(lines)} lines and {len(actions)} actions")
-    if data.startswith(b"\xef\xbb\xbf"):
+    if data.startswith(BOM):
         raise _broken(f"{source} begins with a byte order mark")
     for number, line in enumerate(lines, start=1):
         _check_json(line.decode(), f"{source}, line {number}")
     if (infos := sum(isinstance(a, CommitInfo) for a in actions)) > 1:
-        raise ProtocolError(f"a commit holds at most one commitInfo, this one {infos}", version=version)
+        raise ProtocolError(f"a commit has at most one commitInfo, this one {infos}", version=version)
     for action in actions:
+        if (kind := kind_of(action)) not in _KINDS:
+            raise ProtocolError(f"a commit cannot have the action {kind[:60]!r}", version=version)
         match action:
-            case UnknownAction() | Sidecar() | CheckpointMetadata():
-                what = f"a commit cannot hold the action {kind_of(action)[:60]!r}"
-                raise ProtocolError(what, version=version)
             case CommitInfo():
                 _check_time("inCommitTimestamp", action.in_commit_timestamp)
             case Metadata():
@@ -229,17 +223,17 @@ def _check_json(text: str, where: str) -> None:
 
 def _check_protocol(protocol: Protocol) -> None:
     readers, writers = set(protocol.reader_features or ()), set(protocol.writer_features or ())
-    missing = ""
     if protocol.reader_features is not None and protocol.min_reader_version != MAX_READER_VERSION:
-        missing = "reader features need reader version 3"
+        wrong = "reader features need reader version 3"
     elif protocol.writer_features is not None and protocol.min_writer_version != MAX_WRITER_VERSION:
-        missing = "writer features need writer version 7"
+        wrong = "writer features need writer version 7"
     elif unlisted := readers - writers:
-        missing = f"the reader feature {min(unlisted)[:60]!r} is not a writer feature"
+        wrong = f"the reader feature {min(unlisted)[:60]!r} is not a writer feature"
     elif unlisted := writers & READABLE - reader_features(protocol):
-        missing = f"the writer feature {min(unlisted)!r} has to be a reader feature too"
-    if missing:
-        raise ProtocolError(f"the protocol action is not valid: {missing}")
+        wrong = f"the writer feature {min(unlisted)!r} has to be a reader feature too"
+    else:
+        return
+    raise ProtocolError(f"the protocol action is not valid: {wrong}")
 
 
 def _check_metadata(metadata: Metadata) -> None:
@@ -310,38 +304,27 @@ def _check_files(actions: Sequence[Action], metadata: Metadata, schema: StructTy
         total += size
         if size < 0 or total > _MAX_BYTES:
             raise ProtocolError(f"the size of the file {action.path[:200]!r} is out of range")
-        if not isinstance(action, Cdc):
-            _check_vector(action)
+        if not isinstance(action, Cdc) and (vector := action.deletion_vector) is not None:
+            numbers = (vector.size_in_bytes, vector.offset or 0)
+            valid = vector.storage_type in ("u", "i", "p") and all(0 <= n < 2**31 for n in numbers)
+            if not valid or not 0 <= vector.cardinality <= MAX_ROWS:
+                raise ProtocolError(f"the deletion vector of {action.path[:200]!r} is not valid")
         if isinstance(action, Remove):
             _check_time("deletionTimestamp", action.deletion_timestamp)
-        else:
-            _check_partition(action, types)
+            continue
+        if missing := types.keys() - action.partition_values.keys():
+            raise ProtocolError(
+                f"the file {action.path[:200]!r} has no value for the partition column {min(missing)[:60]!r}"
+            )
+        for name, kind in types.items():
+            canonical(action.partition_values[name], kind)
         if isinstance(action, Add):
             _check_time("modificationTime", action.modification_time)
             _check_stats(action)
 
 
-def _check_partition(action: Add | Cdc, types: Mapping[str, PrimitiveType]) -> None:
-    if missing := types.keys() - action.partition_values.keys():
-        raise ProtocolError(
-            f"the file {action.path[:200]!r} has no value for the partition column {min(missing)[:60]!r}"
-        )
-    for name, kind in types.items():
-        canonical(action.partition_values[name], kind)
-
-
-def _check_vector(action: Add | Remove) -> None:
-    if (vector := action.deletion_vector) is not None:
-        numbers = (vector.size_in_bytes, vector.offset or 0)
-        valid = vector.storage_type in ("u", "i", "p") and all(0 <= n < 2**31 for n in numbers)
-        if not valid or not 0 <= vector.cardinality <= MAX_ROWS:
-            raise ProtocolError(f"the deletion vector of {action.path[:200]!r} is not valid")
-
-
 def _check_stats(add: Add) -> None:
-    if add.stats is None:
-        return
-    stats = decode_json(add.stats)
+    stats = {} if add.stats is None else decode_json(add.stats)
     if not isinstance(stats, dict):
         raise ProtocolError(f"the statistics of {add.path[:200]!r} are not a JSON object")
     rows = stats.get("numRecords")

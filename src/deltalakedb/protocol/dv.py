@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PORTABLE: Final = struct.pack("<i", 1681511377)
 #: an older layout, seen in the protocol's own example: big-endian, one bitmap per high half
 _NATIVE: Final = struct.pack(">i", 1681511376)
-_Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _DIGIT: Final = {char: value for value, char in enumerate(_Z85)}
 _UUID_TEXT: Final = 20  # sixteen bytes in Z85
 _RESTORE: Final = "restore the deletion vector's file from a copy: without it deleted rows would come back"
@@ -43,12 +43,7 @@ def dv_path(dv: DeletionVector) -> str | None:
 
 
 def resolve_dv(paths: TablePaths, dv: DeletionVector) -> str | None:
-    """The absolute path or URL of the vector's file; None for an inline vector.
-
-    Raises:
-        OutsidePathError: It leads outside of the table's root, and the settings do not allow that.
-        ProtocolError: The descriptor is not valid.
-    """
+    """The absolute path or URL of the vector's file, which raises as `TablePaths.resolve`; None if inline."""
     if dv.storage_type == "p":
         return paths.resolve(dv.path_or_inline_dv)
     if (path := dv_path(dv)) is None:
@@ -98,28 +93,25 @@ def inline_dv(rows: Iterable[int]) -> DeletionVector:
 
 
 def z85_decode(text: str) -> bytes:
-    """The bytes of a Z85 text; ProtocolError if it is none."""
+    """The bytes of a Z85 text; ProtocolError if it is not valid."""
     if len(text) % 5:
         raise ProtocolError(f"a Z85 text of {len(text)} characters is cut off")
-    out = bytearray()
     try:
-        digits = [_DIGIT[byte] for byte in text.encode("ascii")]
-        for at in range(0, len(digits), 5):
-            a, b, c, d, e = digits[at : at + 5]
-            out += ((((a * 85 + b) * 85 + c) * 85 + d) * 85 + e).to_bytes(4, "big")
-    except (KeyError, OverflowError, UnicodeEncodeError) as e:
+        digits = [_DIGIT[char] for char in text]
+        groups = (digits[at : at + 5] for at in range(0, len(digits), 5))
+        return b"".join(
+            ((((a * 85 + b) * 85 + c) * 85 + d) * 85 + e).to_bytes(4, "big") for a, b, c, d, e in groups
+        )
+    except (KeyError, OverflowError) as e:
         raise ProtocolError(f"{text[:40]!r} is not Z85") from e
-    return bytes(out)
 
 
 def z85_encode(data: bytes) -> str:
     """The Z85 text of bytes, whose number must be a multiple of four."""
     if len(data) % 4:
         raise ProtocolError(f"Z85 takes groups of four bytes, not {len(data)}")
-    out = bytearray()
-    for (word,) in struct.iter_unpack(">I", data):
-        out += bytes(_Z85[word // 85**power % 85] for power in (4, 3, 2, 1, 0))
-    return out.decode("ascii")
+    words = (word for (word,) in struct.iter_unpack(">I", data))
+    return "".join(_Z85[word // 85**power % 85] for word in words for power in (4, 3, 2, 1, 0))
 
 
 def _bitmap(dv: DeletionVector, data: bytes) -> BitMap64:

@@ -42,11 +42,11 @@ class _Feature:
 
     Attributes:
         reader: Readers must know it too. Every such feature here is understood.
-        scanned: delta-rs scans tables that name it; the data of others is read rightly once a scan does not
+        scanned: delta-rs scans tables that name it; the data of others is read correctly if a scan does not
             see the feature's name.
         writer: Who fulfils its duties: delta-rs, the committer, or delta-spark, which must for new rows only.
         needs: The features that it needs.
-        since: The first writer version that implies it, from before features had names in the log.
+        since: The first writer version that implies it, before the log named features.
         nameable: A user may name it for other engines, although the table is then not written here any more.
     """
 
@@ -144,38 +144,31 @@ def without_features(protocol: Protocol, features: Collection[str]) -> Protocol:
 
 
 def check_readable(protocol: Protocol, *, table: str | None = None) -> None:
-    """Refuse a table that cannot be read rightly; unknown features of writers only are no hindrance.
+    """Refuse a table that cannot be read correctly; unknown features of writers only do not matter.
 
     Raises:
         UnsupportedFeatureError: The table needs a reader version or features that are not known here.
         ProtocolError: The protocol action contradicts itself.
     """
-    version = protocol.min_reader_version
-    _check_version("read", version, MAX_READER_VERSION, protocol.reader_features, table)
-    if version == MAX_READER_VERSION and protocol.min_writer_version < MAX_WRITER_VERSION:
+    version, newest = protocol.min_reader_version, MAX_READER_VERSION
+    if version == newest and protocol.min_writer_version < MAX_WRITER_VERSION:
         raise _contradiction("reader version 3 needs writer version 7", table)
-    _refuse(reader_features(protocol) - READABLE, "read", table)
+    _check("reader", version, newest, protocol.reader_features, reader_features(protocol) - READABLE, table)
 
 
 def check_writable(protocol: Protocol, *, table: str | None = None, also: Collection[str] = ()) -> None:
-    """Refuse a table that cannot be written rightly; ``also`` are features that the caller takes care of.
+    """Refuse a table that cannot be written correctly; ``also`` are features that the caller handles.
 
-    Raises:
-        UnsupportedFeatureError: The table needs a version or features that are not known here.
-        ProtocolError: The protocol action contradicts itself.
+    It raises what `check_readable` raises.
     """
     check_readable(protocol, table=table)
-    _check_version("write", protocol.min_writer_version, MAX_WRITER_VERSION, protocol.writer_features, table)
-    needed = writer_features(protocol) | reader_features(protocol)
-    _refuse(needed - WRITABLE - frozenset(also), "write", table)
+    unknown = (writer_features(protocol) | reader_features(protocol)) - WRITABLE - frozenset(also)
+    version, newest = protocol.min_writer_version, MAX_WRITER_VERSION
+    _check("writer", version, newest, protocol.writer_features, unknown, table)
 
 
 def check_schema(metadata: Metadata, *, table: str | None = None, version: int | None = None) -> None:
-    """Refuse a version at which the table has no schema yet: nothing can be read from it.
-
-    Raises:
-        LogCorruptError: It has none.
-    """
+    """Refuse a version at which the table has no schema yet: nothing can be read from it."""
     if not metadata.schema_string:
         raise LogCorruptError(
             "the table's metaData action lacks schemaString",
@@ -185,10 +178,15 @@ def check_schema(metadata: Metadata, *, table: str | None = None, version: int |
         )
 
 
-def _check_version(
-    verb: str, version: int, newest: int, named: Sequence[str] | None, table: str | None
+def _check(
+    kind: Literal["reader", "writer"],
+    version: int,
+    newest: int,
+    named: Sequence[str] | None,
+    unknown: Collection[str],
+    table: str | None,
 ) -> None:
-    kind = {"read": "reader", "write": "writer"}[verb]
+    verb = {"reader": "read", "writer": "write"}[kind]
     if not 1 <= version <= newest:
         raise UnsupportedFeatureError(
             f"the table needs {kind} version {version}, this client knows 1 to {newest}",
@@ -197,6 +195,14 @@ def _check_version(
         )
     if version == newest and named is None:
         raise _contradiction(f"{kind} version {newest} needs a list of {kind} features", table)
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        raise UnsupportedFeatureError(
+            f"the table needs the {kind} feature{'s'[: len(unknown) - 1]} {names}, not supported here",
+            table=table,
+            suggestion=f"{verb} it with an engine that supports {names}, or drop the feature there",
+            features=sorted(unknown),
+        )
 
 
 def _contradiction(what: str, table: str | None) -> ProtocolError:
@@ -207,28 +213,13 @@ def _contradiction(what: str, table: str | None) -> ProtocolError:
     )
 
 
-def _refuse(unknown: frozenset[str], verb: str, table: str | None) -> None:
-    if unknown:
-        kind = {"read": "reader", "write": "writer"}[verb]
-        names = ", ".join(sorted(unknown))
-        raise UnsupportedFeatureError(
-            f"the table needs the {kind} feature{'s'[: len(unknown) - 1]} {names}, not supported here",
-            table=table,
-            suggestion=f"{verb} it with an engine that supports {names}, or drop the feature there",
-            features=sorted(unknown),
-        )
-
-
 def features_named(
     given: Mapping[str, str | None], *, also: Collection[str] = (), table: str | None = None
 ) -> tuple[str, ...]:
-    """The features that properties (``delta.feature.…``) name and delta-rs does not see to.
+    """The features that properties (``delta.feature.…``) name and delta-rs does not handle.
 
-    ``also`` are features beyond those of delta-rs that the caller can write.
-
-    Raises:
-        InvalidArgumentError: There is no such feature.
-        UnsupportedFeatureError: Tables with the feature cannot be written here.
+    ``also`` are features beyond those of delta-rs that the caller can write. InvalidArgumentError if there is
+    no such feature, UnsupportedFeatureError if tables with it cannot be written here.
     """
     named = [name.removeprefix(FEATURE_PREFIX) for name in given if name.startswith(FEATURE_PREFIX)]
     allowed = WRITABLE | frozenset(also)
@@ -243,7 +234,7 @@ def features_named(
             raise UnsupportedFeatureError(
                 f"a table with the feature {feature} is not supported for writing",
                 table=table,
-                suggestion=f"leave {FEATURE_PREFIX}{feature} away"
+                suggestion=f"leave {FEATURE_PREFIX}{feature} out"
                 + ("; such tables can be imported and read" if feature in READABLE else ""),
                 features=[feature],
             )
@@ -262,10 +253,7 @@ def with_writer_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
 
 
 def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
-    """The protocol with more features, those that they need, and the versions that can name them.
-
-    What an older version implies already is not spelled out.
-    """
+    """The protocol with more features, those that they need, and the versions that can name them."""
     known = ((name, _FEATURES.get(name, _Feature())) for name in names)
     wanted = dict.fromkeys(need for name, feature in known for need in (*feature.needs, name))
     reading = [name for name in wanted if name in READABLE]
@@ -282,10 +270,7 @@ def with_features(protocol: Protocol, names: Iterable[str]) -> Protocol:
 
 
 def used_features(metadata: Metadata) -> frozenset[str]:
-    """The features of writers before version 7 that a table makes use of.
-
-    A table that names its features must name these; what it could use but does not, it need not.
-    """
+    """The features of writers before version 7 that a table uses, and so must name if it names any."""
     schema = metadata.schema_string
     uses = {
         "appendOnly": is_on(metadata, APPEND_ONLY),
@@ -316,12 +301,10 @@ def union_of(now: Protocol, then: Protocol, metadata: Metadata) -> Protocol:
 
 
 def without_writer_feature(protocol: Protocol, name: str) -> Protocol:
-    """The protocol without a writer feature; an older version if that says all that is left."""
-    if protocol.writer_features is None:
-        return protocol
-    left = tuple(f for f in protocol.writer_features if f != name)
-    if protocol.min_reader_version < MAX_READER_VERSION:
+    """The protocol without a writer feature; with an older version if that implies all other features."""
+    left = without_features(protocol, (name,))
+    if left.writer_features is not None and left.min_reader_version < MAX_READER_VERSION:
         for version in range(2, MAX_WRITER_VERSION):
-            if _implied(version) == frozenset(left):
-                return replace(protocol, min_writer_version=version, writer_features=None)
-    return replace(protocol, writer_features=left)
+            if _implied(version) == frozenset(left.writer_features):
+                return replace(left, min_writer_version=version, writer_features=None)
+    return left

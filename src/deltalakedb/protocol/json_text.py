@@ -60,7 +60,7 @@ def decode_json(text: str | bytes) -> Any:
     """The value of one JSON document, with exact numbers: long integers are ints, odd floats `ExactFloat`.
 
     Raises:
-        LogCorruptError: The text is not JSON, not UTF-8, or nested beyond reason.
+        LogCorruptError: The text is not JSON, not UTF-8, or nested too deeply.
     """
     try:
         return _decoder.decode(text)

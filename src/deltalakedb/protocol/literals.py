@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -71,9 +71,9 @@ def compare(column: Path, kind: DataType, op: Op, value: LiteralValue, text: str
 
     ``text`` is the condition's text, shown if it cannot be used.
     """
+    unknown = Unknown(text)
     if value is None:
         return IsNull(column) if op == "<=>" else NULL
-    unknown = Unknown(text)
     if op == "<=>":
         equal = compare(column, kind, "=", value, text)
         if isinstance(equal, Compare):
@@ -97,7 +97,7 @@ def in_list(column: Path, kind: DataType, values: Sequence[LiteralValue], text: 
 
 
 def coerce_to_column(kind: DataType, value: LiteralValue) -> LiteralValue:
-    """A literal in the type of its column, read as partition values are; what does not fit stays as it is."""
+    """A literal in the type of its column, as partition values are read; what does not fit stays as it is."""
     name = kind.name if isinstance(kind, PrimitiveType) else ""
     if name == "string" and isinstance(value, int | Decimal):
         return str(value).lower()
@@ -137,23 +137,20 @@ def _typed(kind: str, value: Value) -> Value | None:
         case ("string", str()) | ("binary", bytes()) | ("boolean", bool()):
             return value
         case "date", datetime():
-            midnight = value.tzinfo is None and value == datetime(value.year, value.month, value.day)
-            return value.date() if midnight else None
+            return value.date() if value.tzinfo is None and value.time() == time() else None
         case "date", date():
             return value
         case "date", str():
             return parse_date(value)
         case (("timestamp" | "timestamp_ntz"), (str() | date())):
-            return _timestamp(kind, value)
+            moment = parse_timestamp(value) if isinstance(value, str) else value
+            if isinstance(moment, date) and not isinstance(moment, datetime):
+                moment = datetime.combine(moment, time())
+            return None if moment is None else _timestamp(kind, moment)
     return None
 
 
-def _timestamp(kind: str, value: str | date) -> datetime | None:
-    moment = parse_timestamp(value) if isinstance(value, str) else value
-    if moment is None:
-        return None
-    if not isinstance(moment, datetime):
-        moment = datetime(moment.year, moment.month, moment.day)
+def _timestamp(kind: str, moment: datetime) -> datetime | None:
     if kind == "timestamp_ntz":
         return moment if moment.tzinfo is None else None
     try:
@@ -191,28 +188,21 @@ def _beside_integers(column: Path, op: Op, value: Fraction) -> Expr:
     below, above = math.floor(value), math.ceil(value)
     if below == above:
         return Compare(column, op, below)
-    match op:
-        case "<" | "<=":
-            return Compare(column, "<=", below)
-        case ">" | ">=":
-            return Compare(column, ">=", above)
-        case "=":  # nothing is between the two, and null stays null
-            return And((Compare(column, ">", below), Compare(column, "<", above)))
-        case _:
-            return Or((Compare(column, "<=", below), Compare(column, ">=", above)))
+    least, most = Compare(column, "<=", below), Compare(column, ">=", above)
+    if op == "=":  # nothing is between the two, and null stays null
+        return And((Compare(column, ">", below), Compare(column, "<", above)))
+    return Or((least, most)) if op == "!=" else least if op in ("<", "<=") else most
 
 
 def _about(column: Path, op: Op, value: Fraction, unknown: Unknown, *, integral: bool) -> Expr:
-    low, high = value - abs(value) * _SLACK, value + abs(value) * _SLACK
-    if integral:
-        least, most = Compare(column, ">=", math.floor(low)), Compare(column, "<=", math.ceil(high))
-    else:
-        least = Compare(column, ">=", _decimal(low, ROUND_FLOOR))
-        most = Compare(column, "<=", _decimal(high, ROUND_CEILING))
+    def side(end: Fraction, rounding: str) -> int | Decimal:
+        if integral:
+            return math.floor(end) if rounding == ROUND_FLOOR else math.ceil(end)
+        context = Context(prec=100, rounding=rounding)
+        return context.divide(Decimal(end.numerator), Decimal(end.denominator))
+
+    slack = abs(value) * _SLACK
+    least = Compare(column, ">=", side(value - slack, ROUND_FLOOR))
+    most = Compare(column, "<=", side(value + slack, ROUND_CEILING))
     sides = {"=": (least, most), "<": (most,), "<=": (most,), ">": (least,), ">=": (least,)}.get(op)
     return And((*sides, unknown)) if sides else unknown
-
-
-def _decimal(value: Fraction, rounding: str) -> Decimal:
-    context = Context(prec=100, rounding=rounding)
-    return context.divide(Decimal(value.numerator), Decimal(value.denominator))

@@ -40,15 +40,12 @@ _HUGE: Final = {"inf": math.inf, "infinity": math.inf, "nan": math.nan}
 def parse(text: str | None, type_: PrimitiveType | str) -> PartitionValue | None:
     """The Python value of a partition value's text; None and an empty text are null.
 
-    A timestamp comes as an aware datetime in UTC, a ``timestamp_ntz`` as a naive one. The values of a type
-    that is not known stay text.
-
-    Raises:
-        ProtocolError: The text is no value of that type.
+    A timestamp is an aware datetime in UTC, a ``timestamp_ntz`` a naive one. The values of an unknown type
+    stay text. ProtocolError if the text is not a value of the type.
     """
     if not text:
         return None
-    name = _name(type_)
+    name = str(type_)
     if (value := _read(text, name)) is None:
         raise _invalid_value(text, name)
     return value
@@ -73,19 +70,14 @@ def _read(text: str, name: str) -> PartitionValue | None:
 
 
 def serialize(value: Any, type_: PrimitiveType | str) -> str | None:
-    """The text that an ``add`` carries for a partition value.
+    """The text that an ``add`` has for a partition value; ProtocolError if the value does not fit the type.
 
     An empty string or binary is null: the protocol has no other way to write it.
-
-    Raises:
-        ProtocolError: The value does not fit the type.
     """
-    name = _name(type_)
     if value is None or value in ("", b""):
         return None
-    text = _text(value, name)
-    if text is None:
-        raise _invalid_value(value, name)
+    if (text := _text(value, str(type_))) is None:
+        raise _invalid_value(value, str(type_))
     return text
 
 
@@ -100,9 +92,10 @@ def canonical(text: str | None, type_: PrimitiveType | str) -> str | None:
     """
     if not text:
         return None
-    name = _name(type_)
+    name = str(type_)
     if (value := _read(text, name)) is None:
-        if name in TIMESTAMPS | {"date"} and _far(text):
+        far = _TIME.fullmatch(text.strip()) if name in TIMESTAMPS | {"date"} else None
+        if far and not 1 <= int(far[1]) <= 9999 and 1 <= int(far[2]) <= 12:
             return text.strip()
         raise _invalid_value(text, name)
     if isinstance(value, bytes):
@@ -153,7 +146,7 @@ def partition_columns(metadata: Metadata) -> list[tuple[str, str, PrimitiveType]
 
 
 def parse_timestamp(text: str, *, aware: bool) -> datetime | None:
-    """A timestamp as the log spells it: a space or ``T``, any fraction, any offset; without one, UTC."""
+    """A timestamp as the log spells it: a space or ``T``, any fraction, any offset; UTC without one."""
     if (match := _TIME.fullmatch(text.strip())) is None:
         return None
     *parts, fraction, zone = match.groups(default="")
@@ -171,10 +164,6 @@ def parse_timestamp(text: str, *, aware: bool) -> datetime | None:
     return moment if aware else moment.replace(tzinfo=None)
 
 
-def _name(type_: PrimitiveType | str) -> str:
-    return type_ if isinstance(type_, str) else type_.name
-
-
 def _invalid_value(value: Any, name: str) -> ProtocolError:
     return ProtocolError(
         f"{str(value)[:80]!r} is not a partition value of type {name}",
@@ -190,12 +179,9 @@ def _quoted(text: str) -> str:
 
 
 def _integer(text: str, name: str) -> int | None:
-    text = text.strip()
-    if _INTEGER.fullmatch(text) is None:
-        return None
-    value = int(text)
+    value = int(text) if _INTEGER.fullmatch(text.strip()) else None
     half = 1 << (_BITS[name] - 1)
-    return value if -half <= value < half else None
+    return value if value is not None and -half <= value < half else None
 
 
 def _float(text: str, name: str) -> float | None:
@@ -247,11 +233,6 @@ def _binary(text: str) -> bytes | None:
         return None
 
 
-def _far(text: str) -> bool:
-    match = _TIME.fullmatch(text.strip())
-    return match is not None and not 1 <= int(match[1]) <= 9999 and 1 <= int(match[2]) <= 12
-
-
 def _text(value: Any, name: str) -> str | None:
     match name, value:
         case "boolean", bool():
@@ -276,15 +257,14 @@ def _text(value: Any, name: str) -> str | None:
 
 
 def _float_text(value: float, name: str) -> str:
+    if name == "float":
+        value = to_float32(value)
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "inf" if value > 0 else "-inf"
     shortest = repr(value)
     if name == "float":
-        value = to_float32(value)
-        if math.isinf(value):
-            return _float_text(value, name)
         shortest = next(t for p in range(6, 10) if to_float32(float(t := f"{value:.{p}g}")) == value)
     text = format(Decimal(shortest), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text

@@ -21,20 +21,20 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9/_.=-]*")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE: Final = re.compile(r"file:/+", re.IGNORECASE)
-#: what, in paths joined by line feeds, asks for a closer look at each
+#: in paths joined by line feeds: each of them must be checked on its own
 _UNUSUAL: Final = ("%", ":", "..", "\x00", "\n/", "\n\n", "\\")
 _OUTSIDE: Final = "have the writer of the log name a file below the table's root"
 #: the setting that allows files outside of their table's root
 OUTSIDE_SETTING: Final = "catalog.allow_outside_paths"
-#: as the log spells a path that does not continue the root: a slash, a backslash, a scheme, a drive; not
-#: the folder of a partition column with a colon in its name, a:b=1/…, as delta-rs writes it
+#: how a path begins that does not continue the root: a slash, a backslash, a scheme, a drive; not the
+#: folder of a partition column with a colon in its name, a:b=1/…, as delta-rs writes it
 _LEAVES: Final = re.compile(r"[/\\]|[A-Za-z][A-Za-z0-9+.-]*:(?![^/\\]*=)")
 #: what other engines call the same stores
 _ALIASES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfs": "abfss", "azure": "az"}
 
 
 def encode_path(path: str) -> str:
-    """A plain path as the log writes it: a URI reference with everything unusual percent-encoded.
+    """A plain path as the log writes it: a URI reference, percent-encoded.
 
     Example:
         >>> encode_path("day=2024-01-01 00%3A00/a b.parquet")
@@ -56,12 +56,9 @@ def encode_path(path: str) -> str:
 
 def decode_path(path: str) -> str:
     """A path of the log with its percent-encoding undone; one that does not encode UTF-8 stays as it is."""
-    if "%" not in path:
-        return path
     try:
-        return unquote_to_bytes(path).decode()
-    except UnicodeError:
-        # replacing the odd bytes would make two files one
+        return unquote_to_bytes(path).decode() if "%" in path else path
+    except UnicodeError:  # replacing the odd bytes would make two files one
         return path
 
 
@@ -79,7 +76,7 @@ def is_url(path: str) -> bool:
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path of the log stands for itself, without the table's root."""
+    """Whether a path of the log does not depend on the table's root."""
     return path.startswith("/") or is_url(path)
 
 
@@ -102,22 +99,29 @@ class TablePaths:
 
         Raises:
             OutsidePathError: It leads outside of the root, and the settings do not allow that.
-            ProtocolError: It is empty or holds a NUL.
+            ProtocolError: It is empty or contains a NUL character.
 
         Example:
             >>> TablePaths("s3://bucket/t/").resolve("x=1/a%20b.parquet")
             's3://bucket/t/x=1/a b.parquet'
         """
         plain = check_path(path, table=self.table)
-        if (_LEAVES.match(path) or _starts_anew(plain)) and not self.outside and not self._is_below(path):
-            raise self._refusal(path)
+        # URL parsers take a backslash for a slash
+        leaves = _LEAVES.match(path) or is_absolute(plain) or plain.startswith("\\")
+        if leaves and not self.outside and not self._is_below(path):
+            raise OutsidePathError(
+                f"the path {path[:300]!r} leads outside of the table's root {self.root}",
+                table=self.table,
+                suggestion="the log may name files that are not the table's own; if you trust it, such as "
+                f"a shallow clone, set {OUTSIDE_SETTING} (DELTASQL_CATALOG__ALLOW_OUTSIDE_PATHS) to true",
+            )
         return plain if is_absolute(plain) else f"{_plain_root(self.root)}/{plain}"
 
     def resolve_all(self, paths: Sequence[str]) -> list[str]:
         """What `resolve` returns for each of many paths."""
         if not paths:
             return []
-        # one look at all of them is several times faster than a look at each
+        # one check of all is several times faster than one of each
         joined = "\n".join(["", *paths, ""])
         if any(mark in joined for mark in _UNUSUAL):
             return [self.resolve(path) for path in paths]
@@ -133,21 +137,9 @@ class TablePaths:
         # a folder above the root may be a link, and writers spell the root either way
         return os.path.realpath(plain).startswith(f"{os.path.realpath(root).rstrip('/')}/")
 
-    def _refusal(self, path: str) -> OutsidePathError:
-        return OutsidePathError(
-            f"the path {path[:300]!r} leads outside of the table's root {self.root}",
-            table=self.table,
-            suggestion="the log may name files that are not the table's own; if you trust it, for example as "
-            f"a shallow clone, set {OUTSIDE_SETTING} (DELTASQL_CATALOG__ALLOW_OUTSIDE_PATHS) to true",
-        )
-
 
 def relative_to(root: str, path: str) -> str | None:
-    """The decoded path below the root, or None for a file elsewhere.
-
-    Raises:
-        ProtocolError: The path is empty or climbs with ``..``.
-    """
+    """The decoded path below the root, or None for a file elsewhere; ProtocolError as `check_path`."""
     plain = check_path(path)
     if not is_absolute(plain):
         return plain
@@ -176,11 +168,9 @@ def file_below(root: str, path: str) -> str | None:
 
 
 def check_path(path: str, *, table: str | None = None) -> str:
-    """The canonical form of a path that may be a data file's.
+    """The canonical form of a data file's path.
 
-    Raises:
-        OutsidePathError: It climbs with ``..``.
-        ProtocolError: It is empty or holds a NUL.
+    OutsidePathError if it climbs with ``..``, ProtocolError if it is empty or contains a NUL character.
     """
     plain = canonical_path(path)
     if not plain or "\x00" in plain:
@@ -190,11 +180,6 @@ def check_path(path: str, *, table: str | None = None) -> str:
             f"the path {path[:300]!r} climbs out of its folder with '..'", table=table, suggestion=_OUTSIDE
         )
     return plain
-
-
-def _starts_anew(plain: str) -> bool:
-    """Whether a decoded path does not continue the root's; URL parsers take a backslash for a slash."""
-    return is_absolute(plain) or plain.startswith("\\")
 
 
 def _plain_root(root: str) -> str:

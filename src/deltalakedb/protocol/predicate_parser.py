@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from deltalakedb.exceptions import PredicateError, ProtocolError
@@ -32,7 +34,7 @@ from deltalakedb.protocol.predicate import (
 from deltalakedb.protocol.schema import DataType, PrimitiveType, StructType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from deltalakedb.protocol.literals import LiteralValue
     from deltalakedb.protocol.schema import StructField
@@ -79,13 +81,11 @@ _STRING: Final = PrimitiveType("string")
 
 
 def parse_predicate(text: str, schema: StructType, *, files_only: bool = False) -> Expr:
-    """Parse a SQL predicate over the schema's columns.
+    """Parse a SQL predicate over the schema's columns, as in a WHERE clause.
 
-    Args:
-        text: As in a WHERE clause: comparisons, AND, OR, NOT, IS NULL, IN, BETWEEN, LIKE.
-        schema: The table's schema; unquoted names match without regard to case if no exact one exists.
-        files_only: The predicate picks files and no engine applies it to rows. Then a literal is read in
-            the type of its column, as partition values are: a number as text beside a column of texts.
+    Unquoted names match without regard to case if no exact one exists. With ``files_only`` the predicate
+    selects files and no engine applies it to rows: then a literal is read in the type of its column, as
+    partition values are, such as a number as text if the column is of type string.
 
     Raises:
         PredicateError: The text is not SQL, or it names a column that the table does not have.
@@ -105,7 +105,7 @@ class _Token(NamedTuple):
     text: str
     start: int
     end: int
-    #: an operator, a word in capitals, or the quotation mark of a quoted name
+    #: an operator, a word in capitals, or the quotation mark of a text or name
     key: str = ""
 
 
@@ -117,21 +117,14 @@ def _tokenize(text: str) -> list[_Token]:
         if (match := _TOKEN.match(text, at)) is None:
             is_quote = text[at] in "'\"`"
             raise _error(text, at, "a quote that is never closed" if is_quote else "unexpected character")
-        kind, piece, at = match.lastgroup or "", match[0], match.end()
-        key = ""
-        match kind:
-            case "open":
-                raise _error(text, match.start(), "a comment that is never closed")
-            case "space":
-                continue
-            case "word" | "op":
-                key = piece.upper()
-            case "string" | "quoted":
-                key = piece[0]
-                piece = piece[1:-1].replace(key * 2, key)
-            case "bytes":
-                piece = piece[2:-1]
-        tokens.append(_Token(kind, piece, match.start(), at, key))
+        start, at, kind, piece, key = at, match.end(), match.lastgroup or "", match[0], match[0].upper()
+        if kind == "open":
+            raise _error(text, start, "a comment that is never closed")
+        if kind in ("string", "quoted"):
+            key = piece[0]
+            piece = piece[1:-1].replace(key * 2, key)
+        if kind != "space":
+            tokens.append(_Token(kind, piece, start, at, key))
     return [*tokens, _Token("end", "", at, at)]
 
 
@@ -163,11 +156,8 @@ class _Parser:
     """A recursive descent parser. ``start`` is the index of the token that a condition begins with."""
 
     def __init__(self, text: str, schema: StructType, files_only: bool) -> None:
-        self.text = text
-        self.schema = schema
-        self.files_only = files_only
-        self.tokens = _tokenize(text)
-        self.at = 0
+        self.text, self.schema, self.files_only = text, schema, files_only
+        self.tokens, self.at = _tokenize(text), 0
 
     # --- tokens
 
@@ -192,10 +182,9 @@ class _Parser:
         """Skip to the end of what is open; everything since a token is unknown then."""
         depth = 1
         while depth:
-            token = self.take()
-            if token.kind == "end":
+            if self.next.kind == "end":
                 raise self.error(f"expected {closing!r}")
-            depth += {opening: 1, closing: -1}.get(token.key, 0)
+            depth += {opening: 1, closing: -1}.get(self.take().key, 0)
         return self.unknown(start)
 
     def error(self, what: str, token: _Token | None = None, suggestion: str | None = None) -> PredicateError:
@@ -226,29 +215,22 @@ class _Parser:
         return node
 
     def any_of(self) -> _Node:
-        return self.joined("OR", self.all_of, disjunction)
+        return self.joined("OR", disjunction, partial(self.joined, "AND", conjunction, self.negation))
 
-    def all_of(self) -> _Node:
-        return self.joined("AND", self.negation, conjunction)
-
-    def joined(
-        self, word: str, operand: Callable[[], _Node], join: Callable[[Iterable[Expr]], Expr]
-    ) -> _Node:
+    def joined(self, word: str, join: Callable[[list[Expr]], Expr], operand: Callable[[], _Node]) -> _Node:
         start = self.at
         node = operand()
-        if self.next.key != word:
-            return node
-        operands = [self.as_condition(node, start)]
-        while self.accept(word):
+        operands: list[Expr] = []
+        while self.next.key == word:
+            operands.append(self.as_condition(node, start))
+            self.take()
             start = self.at
-            operands.append(self.as_condition(operand(), start))
-        return join(operands)
+            node = operand()
+        return join([*operands, self.as_condition(node, start)]) if operands else node
 
     def negation(self) -> _Node:
-        if self.accept("NOT"):
-            start = self.at
-            return Not(self.as_condition(self.negation(), start))
-        return self.comparison()
+        start = self.at + 1
+        return Not(self.as_condition(self.negation(), start)) if self.accept("NOT") else self.comparison()
 
     # --- comparisons
 
@@ -273,7 +255,8 @@ class _Parser:
         unknown = self.unknown(start)
         match left, right:
             case _Column(path, kind), _Literal(value):
-                return literals.compare(path, kind, op, self.coerce(kind, value), unknown.text)
+                value = literals.coerce_to_column(kind, value) if self.files_only else value
+                return literals.compare(path, kind, op, value, unknown.text)
             case _Literal(), _Column():
                 return self.compare(right, _FLIPPED.get(op, op), left, start)
             case _Literal(a), _Literal(b) if a is None or b is None:
@@ -283,29 +266,26 @@ class _Parser:
                     return Constant((a == b) == (op != "!="))
         return unknown
 
-    def coerce(self, kind: DataType, value: LiteralValue) -> LiteralValue:
-        return literals.coerce_to_column(kind, value) if self.files_only else value
-
     def is_test(self, node: _Node, start: int) -> Expr:
-        match (token := self.take()).key, node:
-            case "NULL" | "UNKNOWN", _Column(path, _):
+        token = self.take()
+        if token.key == "DISTINCT":
+            self.expect("FROM")
+            return Not(self.compare(node, "<=>", self.operand(), start))
+        if token.key not in ("NULL", "UNKNOWN", "TRUE", "FALSE"):
+            raise self.error("expected NULL, TRUE, FALSE or DISTINCT FROM", token)
+        unknown, wanted = self.unknown(start), _CONSTANTS.get(token.key)
+        match node, wanted:
+            case _Literal(value), _:
+                return Constant(value is wanted)
+            case _Column(path, _), None:
                 return IsNull(path)
-            case ("NULL" | "UNKNOWN" | "TRUE" | "FALSE") as word, _Literal(value):
-                return Constant(value is _CONSTANTS.get(word))
-            case "NULL" | "UNKNOWN", _:
-                return self.unknown(start)
-            case ("TRUE" | "FALSE") as word, _Column(path, PrimitiveType("boolean")):
-                return Compare(path, "<=>", word == "TRUE")
-            case "TRUE" | "FALSE", _Column() | Unknown():
-                return self.unknown(start)
-            case ("TRUE" | "FALSE") as word, _:
-                # true for the same rows; the unknown part keeps a NOT around it from being judged
-                condition = self.as_condition(node, start)
-                return And((condition if word == "TRUE" else Not(condition), self.unknown(start)))
-            case "DISTINCT", _:
-                self.expect("FROM")
-                return Not(self.compare(node, "<=>", self.operand(), start))
-        raise self.error("expected NULL, TRUE, FALSE or DISTINCT FROM", token)
+            case _Column(path, PrimitiveType("boolean")), _:
+                return Compare(path, "<=>", wanted)
+            case (_Column() | Unknown(), _) | (_, None):
+                return unknown
+        # true for the same rows; the unknown part keeps a NOT around it from being judged
+        condition = self.as_condition(node, start)
+        return And((condition if wanted else Not(condition), unknown))
 
     def membership(self, node: _Node, start: int) -> Expr:
         match (token := self.take()).key:
@@ -324,7 +304,14 @@ class _Parser:
                     self.expect("TO")
                 pattern = self.operand()
                 escape = self.operand() if self.accept("ESCAPE") else _Literal(None)
-                return self.like(node, pattern, escape, start) if word == "LIKE" else self.unknown(start)
+                unknown = self.unknown(start)
+                if word == "LIKE" and isinstance(node, _Column) and node.type == _STRING:
+                    match pattern, escape:
+                        case _Literal(None), _:
+                            return NULL
+                        case _Literal(str() as text), _Literal(None | str() as mark):
+                            return _like(node.path, text, mark, unknown)
+                return unknown
         raise self.error("expected IN, BETWEEN or LIKE", token)
 
     def in_list(self, node: _Node, start: int) -> Expr:
@@ -340,23 +327,17 @@ class _Parser:
         values = [i.value for i in items if isinstance(i, _Literal)]
         if not isinstance(node, _Column) or len(values) < len(items):
             return unknown
-        values = [self.coerce(node.type, v) for v in values]
-        if len({_family(v) for v in values if v is not None}) > 1:
+        if self.files_only:
+            values = [literals.coerce_to_column(node.type, v) for v in values]
+        # all numbers are of one family, booleans of their own
+        families = {Decimal if type(v) in (int, float) else type(v) for v in values if v is not None}
+        if len(families) > 1:
             return unknown  # engines turn all values into one type, each in its own way
         found = literals.in_list(node.path, node.type, values, unknown.text)
         if node.type != _STRING and any(isinstance(v, str) for v in values):
             # some engines compare the texts: equal texts are equal values, but others may be equal too
             return And((found, unknown))
         return found
-
-    def like(self, node: _Node, pattern: _Node, escape: _Node, start: int) -> Expr:
-        unknown = self.unknown(start)
-        match node, pattern, escape:
-            case _Column(_, PrimitiveType("string")), _Literal(None), _:
-                return NULL
-            case _Column(path, PrimitiveType("string")), _Literal(str(text)), _Literal(None | str() as mark):
-                return _like(path, text, mark, unknown)
-        return unknown
 
     # --- values: only a column or a literal that stands alone is understood
 
@@ -373,8 +354,10 @@ class _Parser:
         start = self.at
         if sign := self.accept("-", "+"):
             match self.unary():
+                case _Literal(Decimal() as value) if sign == "-":
+                    return _Literal(value.copy_negate())  # Decimal's own minus rounds
                 case _Literal(int() | float() | Decimal() as value):
-                    return _Literal(value if sign == "+" else _minus(value))
+                    return _Literal(value if sign == "+" else -value)
             return self.unknown(start)
         node = self.primary()
         while mark := self.accept("::", "["):
@@ -387,12 +370,16 @@ class _Parser:
         token = self.take()
         match token.kind:
             case "number":
-                return self.number(token.text, start)
+                with suppress(ArithmeticError):
+                    number = Decimal(token.text)
+                    if not literals.is_oversized(number):
+                        return _Literal(int(token.text) if token.text.isdigit() else number)
+                return self.unknown(start)
             case "string":
                 return _Literal(token.text)
             case "bytes":
                 try:
-                    return _Literal(bytes.fromhex(token.text))
+                    return _Literal(bytes.fromhex(token.text[2:-1]))
                 except ValueError:
                     raise self.error("not hexadecimal", token) from None
             case "quoted":
@@ -400,24 +387,13 @@ class _Parser:
             case "word" if token.key not in _RESERVED:
                 return self.named(token, start)
             case "op" if token.key == "(":
-                return self.parenthesis(start)
+                if self.next.key not in ("SELECT", "WITH"):
+                    node = self.any_of()
+                    if not self.accept(","):
+                        self.expect(")")
+                        return node
+                return self.skip(start)
         raise self.error("expected a column or a literal", token)
-
-    def number(self, text: str, start: int) -> _Node:
-        try:
-            number = Decimal(text)
-        except ArithmeticError:
-            return self.unknown(start)
-        oversized = literals.is_oversized(number)
-        return self.unknown(start) if oversized else _Literal(int(text) if text.isdigit() else number)
-
-    def parenthesis(self, start: int) -> _Node:
-        if self.next.key not in ("SELECT", "WITH"):
-            node = self.any_of()
-            if not self.accept(","):
-                self.expect(")")
-                return node
-        return self.skip(start)
 
     def named(self, token: _Token, start: int) -> _Node:
         """What a bare word begins."""
@@ -446,12 +422,11 @@ class _Parser:
             self.expect(")")
             return node if isinstance(node, _Literal) else self.unknown(start)
         if token.key in ("STARTS_WITH", "STARTSWITH"):
-            node = self.operand()
-            if self.accept(",") and isinstance(prefix := self.operand(), _Literal) and self.accept(")"):
-                match node, prefix.value:
-                    case _Column(path, PrimitiveType("string")), str() as text:
-                        return StartsWith(path, text)
-                return self.unknown(start)
+            column = self.operand()
+            prefix = self.operand() if self.accept(",") else None
+            match column, prefix:
+                case _Column(path, PrimitiveType("string")), _Literal(str() as text) if self.accept(")"):
+                    return StartsWith(path, text)
             self.at = inside
         return self.skip(start)
 
@@ -516,13 +491,6 @@ def _column(fields: Sequence[StructField]) -> _Column:
     return _Column(tuple(field.name for field in fields), fields[-1].type)
 
 
-def _family(value: LiteralValue) -> type:
-    """What literals of a list must have in common, so that it means the same everywhere."""
-    if isinstance(value, int | float | Decimal) and not isinstance(value, bool):
-        return Decimal
-    return type(value)
-
-
 def _like(path: Path, pattern: str, escape: str | None, unknown: Unknown) -> Expr:
     prefix, at = "", 0
     while at < len(pattern):
@@ -535,11 +503,6 @@ def _like(path: Path, pattern: str, escape: str | None, unknown: Unknown) -> Exp
         prefix += pattern[at]
         at += 1
     return Compare(path, "=", prefix)
-
-
-def _minus(value: float | Decimal) -> LiteralValue:
-    # Decimal's own minus rounds to the context's precision
-    return value.copy_negate() if isinstance(value, Decimal) else -value
 
 
 def _cast(kind: str, value: LiteralValue, size: tuple[int, int] | None = None) -> LiteralValue:
@@ -575,8 +538,8 @@ def from_dnf(filters: Filters | None, schema: StructType) -> Expr:
 
     Args:
         filters: ``[(column, op, value), …]`` for conditions that must all hold, or a list of such lists of
-            which one must. The operators are ``= == != < <= > >= in`` and ``not in``. A text may stand for a
-            value of another type, as partition values do; None and an empty text stand for null.
+            which one must. The operators are ``= == != < <= > >= in`` and ``not in``. A text may be a
+            value of another type, as partition values are; None and an empty text mean null.
         schema: The table's schema.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Table properties: their names, what Delta lets them be, and how they are read."""
+"""Table properties: their names, the values that Delta allows, and how they are read."""
 
 from __future__ import annotations
 
@@ -62,10 +62,7 @@ def enablement(metadata: Metadata) -> dict[str, str]:
 
 
 def with_ict_enablement(metadata: Metadata, before: Metadata, *, version: int, timestamp: int) -> Metadata:
-    """Record since when commits carry their own time, which readers of older versions need.
-
-    ``before``, the metadata that is replaced, may know that already.
-    """
+    """Record since when commits carry their own time, unless ``before``, the old metadata, has it."""
     since = {ENABLEMENT_VERSION: str(version), ENABLEMENT_TIMESTAMP: str(timestamp)}
     if is_on(before, IN_COMMIT_TIMESTAMPS):
         since = enablement(before)
@@ -73,7 +70,7 @@ def with_ict_enablement(metadata: Metadata, before: Metadata, *, version: int, t
 
 
 def duration_ms(text: str) -> int | None:
-    """A duration such as ``interval 30 days`` in milliseconds; None if the text is none."""
+    """A duration such as ``interval 30 days`` in milliseconds; None if the text is not a duration."""
     if len(text) > _LONGEST_DURATION:
         return None
     plain = text.strip().lower().removeprefix("interval").strip()
@@ -107,7 +104,7 @@ def whole_number(metadata: Metadata, name: str, default: int) -> int:
 
 
 class _Rule(NamedTuple):
-    """What a property may be: in words, and as a test."""
+    """The allowed values of a property: in words, and as a test."""
 
     allowed: str
     fits: Callable[[str], bool]
@@ -169,21 +166,14 @@ _RULES: Final[Mapping[str, _Rule]] = {
 def check_properties(given: Mapping[str, str | None], *, table: str | None = None) -> None:
     """Refuse a value that Delta does not allow for a property it knows.
 
-    delta-rs stores such values as they are, and every engine makes something else of them.
-
-    Raises:
-        InvalidArgumentError: It names the property, the value and what is allowed.
+    delta-rs stores such values as they are, and every engine interprets them differently.
     """
     for name, value in given.items():
         rule = _one_of("supported", "enabled") if name.startswith(FEATURE_PREFIX) else _RULES.get(name)
-        # None stands for a property that is not set, as in stock
-        if rule is None or value is None or rule.fits(str(value)):
-            continue
-        raise InvalidArgumentError(
-            f"the table property {name} cannot be {value!r}",
-            table=table,
-            suggestion=f"allowed is {rule.allowed}",
-        )
+        # None is a property that is not set, as in stock
+        if rule is not None and value is not None and not rule.fits(str(value)):
+            what = f"the table property {name} cannot be {value!r}"
+            raise InvalidArgumentError(what, table=table, suggestion=f"use {rule.allowed}")
 
 
 def without_feature_names(given: Mapping[str, str | None]) -> dict[str, str | None]:

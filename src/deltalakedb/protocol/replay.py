@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """Applies actions in order and holds what is true afterwards."""
+    """Applies actions in order and holds the resulting state."""
 
     __slots__ = ("commit_info", "domains", "files", "metadata", "protocol", "tombstones", "txns", "unknown")
 
@@ -45,7 +45,7 @@ class Replay:
         self.unknown: set[str] = set()
 
     def commit(self, actions: Iterable[Action]) -> Self:
-        """Apply one commit, or a checkpoint with all its parts; removes go before adds, in whatever order."""
+        """Apply one commit, or a whole checkpoint; removes go before adds, whatever their order."""
         adds: list[Add] = []
         for action in actions:
             if isinstance(action, Add):
@@ -72,21 +72,18 @@ class Replay:
         return self.protocol, self.metadata
 
     def _other(self, action: Action) -> None:
-        match action:
+        match action:  # change data, sidecars and checkpoint headers are not part of the state
             case Metadata():
                 self.metadata = action
             case ProtocolAction():
                 self.protocol = action
             case Txn():
                 self.txns[action.app_id] = action
+            case DomainMetadata(removed=True):
+                self.domains.pop(action.domain, None)
             case DomainMetadata():
-                if action.removed:
-                    self.domains.pop(action.domain, None)
-                else:
-                    self.domains[action.domain] = action
+                self.domains[action.domain] = action
             case CommitInfo():
                 self.commit_info = action
             case UnknownAction():
                 self.unknown.add(action.kind)
-            case _:  # change data, sidecars and checkpoint headers are no part of the state
-                pass

@@ -42,27 +42,20 @@ def with_row_columns(metadata: Metadata) -> Metadata:
 def assign_row_ids(
     actions: Sequence[Action], *, version: int, domain: Mapping[str, Any] | None, table: str
 ) -> list[Action]:
-    """Give the new files of a commit their base row ids and record the new high-water mark.
-
-    A file that has its ids already keeps them: the mark is never below an id that is given.
-    """
+    """Give files without base row ids such ids, and record the new high-water mark."""
     before = _mark(domain)
     mark, out = max([before, *map(_last_id, actions)]), []
     for action in actions:
         if isinstance(action, DomainMetadata) and action.domain == ROW_TRACKING_DOMAIN:
             continue
-        if isinstance(action, Add):
-            version_of = action.default_row_commit_version
-            if action.base_row_id is None:
-                if (num_records := _num_records(action)) is None:
-                    raise ProtocolError(
-                        f"the file {action.path} has no numRecords statistic, which row tracking needs",
-                        table=table,
-                        version=version,
-                    )
-                action = replace(action, base_row_id=mark + 1)
-                mark += num_records
-            action = replace(action, default_row_commit_version=version if version_of is None else version_of)
+        if isinstance(action, Add) and action.default_row_commit_version is None:
+            action = replace(action, default_row_commit_version=version)
+        if isinstance(action, Add) and action.base_row_id is None:
+            if (num_records := _num_records(action)) is None:
+                what = f"the file {action.path} has no numRecords statistic, which row tracking needs"
+                raise ProtocolError(what, table=table, version=version)
+            action = replace(action, base_row_id=mark + 1)
+            mark += num_records
         out.append(action)
     if mark != before or domain is None:
         text = encode_json({"rowIdHighWaterMark": mark})

@@ -56,12 +56,8 @@ class ArrayType:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "type": "array",
-            "elementType": self.element_type.to_dict(),
-            "containsNull": self.contains_null,
-            **self.extra,
-        }
+        known = {"elementType": self.element_type.to_dict(), "containsNull": self.contains_null}
+        return {"type": "array", **known, **self.extra}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +70,8 @@ class MapType:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "type": "map",
-            "keyType": self.key_type.to_dict(),
-            "valueType": self.value_type.to_dict(),
-            "valueContainsNull": self.value_contains_null,
-            **self.extra,
-        }
+        types = {"keyType": self.key_type.to_dict(), "valueType": self.value_type.to_dict()}
+        return {"type": "map", **types, "valueContainsNull": self.value_contains_null, **self.extra}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +95,8 @@ class StructField:
         return number if isinstance(number, int) and not isinstance(number, bool) else None
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "type": self.type.to_dict(),
-            "nullable": self.nullable,
-            "metadata": dict(self.metadata),
-            **self.extra,
-        }
+        known = {"name": self.name, "type": self.type.to_dict(), "nullable": self.nullable}
+        return {**known, "metadata": dict(self.metadata), **self.extra}
 
 
 class Leaf(NamedTuple):
@@ -141,16 +127,12 @@ class StructType:
         return tuple(f.name for f in self.fields)
 
     def field(self, name: str) -> StructField | None:
-        folded = None
-        for f in self.fields:
-            if f.name == name:
-                return f
-            if folded is None and f.name.lower() == name.lower():
-                folded = f
-        return folded
+        """The field of a name, case ignored if no exact one exists."""
+        exact = (f for f in self.fields if f.name == name)
+        return next(exact, None) or next((f for f in self.fields if f.name.lower() == name.lower()), None)
 
     def fields_at(self, path: str | Sequence[str]) -> tuple[StructField, ...]:
-        """The fields along a path of logical names, case ignored if no exact name exists; none if one lacks.
+        """The fields along a path of logical names as `field` finds them; none if one of them is missing.
 
         A text is tried as one column's name first and then split at dots.
         """
@@ -190,25 +172,20 @@ def _leaves(
 def walk(kind: DataType) -> Iterator[DataType]:
     """A type and every type inside it."""
     yield kind
+    inner: tuple[DataType, ...] = ()
     match kind:
         case StructType(fields):
-            inner: tuple[DataType, ...] = tuple(f.type for f in fields)
+            inner = tuple(f.type for f in fields)
         case ArrayType(element):
             inner = (element,)
         case MapType(key, value):
             inner = (key, value)
-        case _:
-            inner = ()
     for one in inner:
         yield from walk(one)
 
 
 def parse_schema(text: str | bytes) -> StructType:
-    """A table's schema from ``metaData.schemaString``.
-
-    Raises:
-        ProtocolError: The text is not a Delta schema; the message says where it goes wrong.
-    """
+    """A table's schema from ``schemaString``; ProtocolError, which says where, if it is not valid."""
     try:
         data = decode_json(text)
     except LogCorruptError as e:

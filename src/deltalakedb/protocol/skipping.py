@@ -1,4 +1,4 @@
-"""The exact question that statistics can answer: may this file hold a row that matches?"""
+"""Data skipping: may a file with these statistics and partition values hold a row that matches?"""
 
 from __future__ import annotations
 
@@ -40,14 +40,13 @@ class _Range(NamedTuple):
 
 
 _ANYTHING: Final = _Range(None, None, True, True)
-_ONLY_NULL: Final = _Range(None, None, True, False)
 
 
 def without_nan(operands: Iterable[Expr]) -> frozenset[Path]:
     """The columns whose value cannot be NaN if all the operands are true.
 
-    NaN is left out of many writers' statistics and is the greatest value to some engines, so a maximum alone
-    says nothing against ``x > 5``. Beside ``x < 9`` it does.
+    Many writers leave NaN out of statistics, and to some engines it is the greatest value, so a maximum alone
+    does not disprove ``x > 5``. Together with ``x < 9`` it does.
     """
     found = set()
     for operand in operands:
@@ -60,12 +59,7 @@ def without_nan(operands: Iterable[Expr]) -> frozenset[Path]:
 
 
 class FileFilter:
-    """A predicate made ready to be asked of many files.
-
-    Args:
-        expr: The predicate, over physical column paths.
-        types: The type of each leaf column by its physical path.
-    """
+    """A predicate over physical column paths, ready for many files; ``types`` has the type of each leaf."""
 
     __slots__ = ("_expr", "_types")
 
@@ -92,14 +86,11 @@ class FileFilter:
                 return range_of(column).may_be_value
             case Compare(column) | In(column) | StartsWith(column) | Not(StartsWith(column)):
                 held = range_of(column)
-                if not held.may_be_value:
-                    return False
                 try:
-                    return self._leaf(expr, held, column in no_nan)
-                except TypeError:  # a literal of another type than the column's says nothing
+                    return held.may_be_value and self._leaf(expr, held, column in no_nan)
+                except TypeError:  # a literal of another type than the column's decides nothing
                     return True
-            case _:
-                return True
+        return True
 
     def _leaf(self, expr: Expr, held: _Range, no_nan: bool) -> bool:
         low, high = held.low, held.high
@@ -115,8 +106,7 @@ class FileFilter:
             case Not(StartsWith(_, prefix)):
                 start = text_bytes(prefix)
                 return low is None or high is None or not (low.startswith(start) and high.startswith(start))
-            case _:
-                return True
+        return True
 
     def _compare(self, column: Path, op: str, value: Any, held: _Range, no_nan: bool) -> bool:
         kind = self._types.get(column)
@@ -141,8 +131,7 @@ class FileFilter:
                 return bool(high > least or ((op == ">=" or floating) and high == least))
             case "!=":
                 return floating or low is None or high is None or not (low == high == least == most)
-            case _:
-                return True
+        return True
 
     def _range(
         self, stats: FileStats | None, partition_values: Mapping[str, str | None], column: Path
@@ -157,8 +146,7 @@ class FileFilter:
             return _ANYTHING
         low, high, nulls = stats.bounds(column, kind)
         rows = stats.num_records
-        counted = nulls is not None and rows is not None and nulls >= rows
-        only_null = counted and low is None and high is None
+        only_null = nulls is not None and rows is not None and nulls >= rows and low is high is None
         least = None if low is None else lowest(low, encoding[0])
         most = None if high is None else open_end(high, encoding[0])
         return _Range(least, most, nulls != 0, not only_null)
@@ -170,9 +158,8 @@ def _partition_range(text: str | None, kind: PrimitiveType) -> _Range:
     except ProtocolError:
         return _ANYTHING
     if value is None:
-        return _ONLY_NULL
-    if value != value:
-        return _Range(None, None, False, True)
+        return _Range(None, None, may_be_null=True, may_be_value=False)
     if isinstance(value, str):
         value = text_bytes(value)
-    return _Range(value, value, False, True)
+    bound = value if value == value else None
+    return _Range(bound, bound, may_be_null=False, may_be_value=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -13,10 +13,10 @@ from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.protocol.codec import ExactFloat, decode_json, encode_json
 from deltalakedb.protocol.partition import parse_timestamp, to_float32
 from deltalakedb.protocol.properties import INDEXED_COLUMNS, STATS_COLUMNS, number_or
-from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
+from deltalakedb.protocol.schema import FLOATS, INTEGERS, PrimitiveType
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from deltalakedb.protocol.schema import Leaf, StructType
 
@@ -63,54 +63,49 @@ class FileStats:
         bounds are widened by what rounding may have taken away, and may be compared with exact values;
         ``widen=False`` gives the values as they are written.
         """
-        name = type_ if isinstance(type_, str) else type_.name
         low, high = _at(self.min_values, path), _at(self.max_values, path)
         nulls = _rows(_at(self.null_count, path))
-        return Bounds(_value(low, name, -widen), _value(high, name, int(widen)), nulls)
+        return Bounds(_value(low, str(type_), -widen), _value(high, str(type_), int(widen)), nulls)
 
     def to_dict(self) -> dict[str, Any]:
         """The statistics as the log's JSON has them; numbers that were read are spelled as they were."""
-        groups = self.min_values, self.max_values, self.null_count
-        values = (self.num_records, *map(dict, groups), self.tight_bounds)
+        values = (self.num_records, self.min_values, self.max_values, self.null_count, self.tight_bounds)
         known = {n: v for n, v in zip(_KNOWN, values, strict=True) if v is not None and v != {}}
         return {**known, **self.extra}
 
 
 def parse_stats(text: str | bytes | None) -> FileStats | None:
-    """The statistics in an ``add``, or None if there are none that can be read."""
+    """The statistics in an ``add``, or None if it has none or they cannot be read."""
     try:
         data = decode_json(text) if text else None
     except LogCorruptError:
         return None
     if not isinstance(data, dict):
         return None
-    tight = data.get("tightBounds")
     low, high, nulls = (v if isinstance(v := data.get(name), dict) else {} for name in _KNOWN[1:4])
+    tight = tight if isinstance(tight := data.get("tightBounds"), bool) else None
     extra = {key: value for key, value in data.items() if key not in _KNOWN}
-    return FileStats(
-        _rows(data.get("numRecords")), low, high, nulls, tight if isinstance(tight, bool) else None, extra
-    )
+    return FileStats(_rows(data.get("numRecords")), low, high, nulls, tight, extra)
 
 
 def stats_leaves(
     schema: StructType, partition_columns: Collection[str], configuration: Mapping[str, str | None]
 ) -> list[Leaf]:
-    """The leaf columns that a table's properties ask for statistics of, as delta-spark defines them.
+    """The leaf columns whose statistics a table's properties request, as delta-spark defines them.
 
-    ``delta.dataSkippingStatsColumns`` names columns, in any case; a struct stands for all its leaves, and an
-    empty text names none. Without it, the first ``delta.dataSkippingNumIndexedCols`` leaf columns count
-    (default 32, all if negative): an array or a map is one, partition columns are none.
+    ``delta.dataSkippingStatsColumns`` names columns, in any case; a struct means all its leaves, and an empty
+    text none. Without it, the first ``delta.dataSkippingNumIndexedCols`` leaf columns count (default 32, all
+    if negative): an array or a map counts as one, partition columns do not count.
     """
-    partitions = {name.lower() for name in partition_columns}
+
+    def lower(path: Iterable[str]) -> tuple[str, ...]:
+        return tuple(part.lower() for part in path)
+
+    partitions = lower(partition_columns)
     leaves = [leaf for leaf in schema.leaves() if leaf.path[0].lower() not in partitions]
-    named = configuration.get(STATS_COLUMNS)
-    if named is not None:
-        wanted = {tuple(part.lower() for part in name) for name in column_names(named)}
-        return [
-            leaf
-            for leaf in leaves
-            if any(tuple(p.lower() for p in leaf.path[:n]) in wanted for n in range(1, len(leaf.path) + 1))
-        ]
+    if (named := configuration.get(STATS_COLUMNS)) is not None:
+        wanted = {lower(name) for name in column_names(named)}
+        return [x for x in leaves if any(lower(x.path[:n]) in wanted for n in range(1, len(x.path) + 1))]
     count = number_or(configuration.get(INDEXED_COLUMNS), _DEFAULT_INDEXED)
     return leaves if count < 0 else leaves[:count]
 
@@ -118,36 +113,27 @@ def stats_leaves(
 def without_highest(
     text: str | None, columns: Collection[Sequence[str]], *, if_equal: bool = False
 ) -> str | None:
-    """Statistics without the maxima of columns of floating point, which may leave NaN out.
+    """Statistics without the maxima of floating-point columns, which may leave NaN out.
 
-    delta-rs takes a column whose minimum and maximum are equal for a constant, and reads NaN as that value.
+    delta-rs treats a column whose minimum and maximum are equal as a constant, and reads NaN as that value.
     With ``if_equal`` only such a maximum is dropped.
     """
     stats = parse_stats(text) if text and columns else None
     if stats is None:
         return text
-    kept = dict(stats.max_values)
-    for path in columns:
-        high = _at(kept, path)
-        if high is not None and not (if_equal and high != _at(stats.min_values, path)):
-            _drop(kept, path)
-    return text if kept == stats.max_values else encode_json(replace(stats, max_values=kept).to_dict())
-
-
-def _drop(values: dict[str, Any], path: Sequence[str]) -> None:
-    """Remove a leaf; structs on the way to it are copied."""
-    name, *rest = path
-    if not rest:
-        del values[name]
-        return
-    values[name] = dict(values[name])
-    _drop(values[name], rest)
+    dropped = False
+    for *structs, leaf in columns:
+        values = _at(stats.max_values, structs)
+        high = values.get(leaf) if isinstance(values, dict) else None
+        if high is not None and not (if_equal and high != _at(stats.min_values, [*structs, leaf])):
+            del values[leaf]  # the statistics were parsed here, so they may change
+            dropped = True
+    return encode_json(stats.to_dict()) if dropped else text
 
 
 def float_paths(schema: StructType) -> list[tuple[str, ...]]:
-    """The physical paths of the columns of floating point."""
-    kinds = (PrimitiveType("float"), PrimitiveType("double"))
-    return [leaf.physical_path for leaf in schema.leaves() if leaf.type in kinds]
+    """The physical paths of the floating-point columns."""
+    return [leaf.physical_path for leaf in schema.leaves() if str(leaf.type) in FLOATS]
 
 
 def column_names(text: str) -> list[tuple[str, ...]]:
@@ -200,7 +186,7 @@ def _double(raw: float, side: int, *, short: bool) -> float | None:
         return None
     if isinstance(raw, bool) or math.isnan(value):  # NaN has no place in an order, so it bounds nothing
         return None
-    # 3.4 may stand for the 32-bit float 3.4000000953…, also in a column that was widened to double since
+    # 3.4 may mean the 32-bit float 3.4000000953…, also in a column that was widened to double since
     nearest = to_float32(value)
     if short:
         return nearest
@@ -235,15 +221,14 @@ def _decimal(raw: Any, precision: int, scale: int, side: int) -> Decimal | None:
         value = Decimal(text)
         if not value.is_finite():
             return None
-        low = high = value
         if side and precision > _DOUBLE_DIGITS:
             if isinstance(raw, int) and raw in _I64:  # clamped, so it bounds nothing
                 return None
             number = float(value)
             if Decimal(repr(number)) == value or Decimal(number) == value:
-                low = min(value, Decimal(math.nextafter(number, -math.inf)))
-                high = max(value, Decimal(math.nextafter(number, math.inf)))
-        exact, rounding = {-1: (low, ROUND_FLOOR), 0: (value, None), 1: (high, ROUND_CEILING)}[side]
-        return exact.quantize(Decimal(1).scaleb(-scale), rounding=rounding, context=_WIDE)
+                nearest = Decimal(math.nextafter(number, side * math.inf))
+                value = min(value, nearest) if side < 0 else max(value, nearest)
+        rounding = {-1: ROUND_FLOOR, 0: None, 1: ROUND_CEILING}[side]
+        return value.quantize(Decimal(1).scaleb(-scale), rounding=rounding, context=_WIDE)
     except (InvalidOperation, OverflowError, ValueError):
         return None

@@ -189,16 +189,14 @@ def _by_arrow(
 
 
 def _parse(texts: pa.ChunkedArray, schema: pa.Schema) -> pa.Table:
-    lines = _one_chunk(pc.binary_join_element_wise(texts.fill_null("{}"), "", "\n"))
-    data = lines.buffers()[2]
-    if data is None or not len(lines):
+    lines = pa.ListArray.from_arrays([0, len(texts)], _one_chunk(texts.fill_null("{}")))
+    data = pc.binary_join(lines, "\n")[0].as_buffer()
+    if not data.size:
         return schema.empty_table()
-    offsets = pa.Array.from_buffers(pa.int32(), lines.offset + len(lines) + 1, [None, lines.buffers()[1]])
-    first, last = offsets[lines.offset].as_py(), offsets[-1].as_py()
     parsed = pj.read_json(
-        pa.BufferReader(data.slice(first, last - first)),
+        pa.BufferReader(data),
         # one block, since no text may be in more than two
-        read_options=pj.ReadOptions(use_threads=False, block_size=max(1, min(last - first, _MOST_BYTES))),
+        read_options=pj.ReadOptions(use_threads=False, block_size=min(data.size, _MOST_BYTES)),
         parse_options=pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
     if parsed.num_rows != len(texts):
@@ -251,16 +249,13 @@ def _bound(found: pa.Array, leaf: Leaf) -> pa.Array:
 
 
 def stats_json(parsed: pa.StructArray, *, utc: Collection[str] = ()) -> list[str | None]:
-    """One JSON text a row of a ``stats_parsed`` column.
+    """One JSON text for each row of a ``stats_parsed`` column.
 
     Values without a safe JSON form are left out, which at most keeps a file from being skipped: NaN and
-    infinities, binary values, times beyond year 9999.
-
-    Args:
-        parsed: The column.
-        utc: Dotted paths of timestamps that are instants although their Arrow type does not say so (INT96).
+    infinities, binary values, times beyond year 9999. ``utc`` has the dotted paths of timestamps that are
+    instants although their Arrow type does not say so (INT96).
     """
-    return [None if not row else encode_json(row) for row in _json_values(parsed, "", utc)]
+    return [encode_json(row) if row else None for row in _json_values(parsed, "", utc)]
 
 
 def _json_values(array: pa.Array, path: str, utc: Collection[str]) -> list[Any]:
@@ -277,25 +272,22 @@ def _json_values(array: pa.Array, path: str, utc: Collection[str]) -> list[Any]:
         return _each(array.cast(pa.date32()).cast(pa.int32()), _day_text)
     if pa.types.is_floating(kind):
         return _each(array, lambda value: value if math.isfinite(value) else None)
-    kinds = pa.types
-    plain = (kinds.is_integer, kinds.is_boolean, kinds.is_decimal, kinds.is_string, kinds.is_large_string)
-    if any(is_kind(kind) for is_kind in (*plain, kinds.is_dictionary)):
+    plain = ("integer", "boolean", "decimal", "string", "large_string", "dictionary")
+    if any(getattr(pa.types, f"is_{name}")(kind) for name in plain):
         return list(array.to_pylist())
     return [None] * len(array)
 
 
 def _json_structs(array: pa.StructArray, path: str, utc: Collection[str]) -> list[dict[str, Any] | None]:
-    names = [field.name for field in array.type]
-    columns = [
-        _json_values(child, f"{path}.{name}" if path else name, utc)
-        for name, child in zip(names, array.flatten(), strict=True)
-    ]
-    present = array.is_valid().to_pylist()
+    columns = {
+        field.name: _json_values(child, f"{path}.{field.name}" if path else field.name, utc)
+        for field, child in zip(array.type, array.flatten(), strict=True)
+    }
     return [
-        {name: column[row] for name, column in zip(names, columns, strict=True) if column[row] is not None}
-        if present[row]
+        {name: column[row] for name, column in columns.items() if column[row] is not None}
+        if present
         else None
-        for row in range(len(array))
+        for row, present in enumerate(array.is_valid().to_pylist())
     ]
 
 

@@ -5,7 +5,7 @@ One behaviour suite, ``tests/behaviour``, runs over both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from deltalakedb.protocol.actions import CommitInfo, Metadata
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot(JsonValue):
-    """A table at one version: small, immutable, enough to plan with. Files are asked for separately."""
+    """A table at one version: small, immutable, enough to plan with. Files are read separately."""
 
     version: int
     timestamp: int  # epoch milliseconds of the commit
@@ -30,12 +30,8 @@ class Snapshot(JsonValue):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The snapshot from what ``to_dict`` gave."""
-        return cls(
-            part(data, "version", cls),
-            part(data, "timestamp", cls),
-            ProtocolAction.from_dict(part(data, "protocol", cls)),
-            Metadata.from_dict(part(data, "metadata", cls)),
-        )
+        version, timestamp, protocol, metadata = (part(data, f.name, cls) for f in fields(cls))
+        return cls(version, timestamp, ProtocolAction.from_dict(protocol), Metadata.from_dict(metadata))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +50,13 @@ class Commit(JsonValue):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The commit from what ``to_dict`` gave."""
-        info = data.get("info")
-        return cls(
-            part(data, "version", cls),
-            part(data, "timestamp", cls),
-            None if info is None else CommitInfo.from_dict(info),
-        )
+        info = None if data.get("info") is None else CommitInfo.from_dict(data["info"])
+        return cls(part(data, "version", cls), part(data, "timestamp", cls), info)
 
 
 @dataclass(frozen=True, slots=True)
 class UnpublishedCommits:
-    """What was just ratified of a table, for a publisher that need not ask the database for it.
+    """Commits that were just ratified, for a publisher that then need not query the database for them.
 
     Attributes:
         table_id: The table.
@@ -89,7 +81,7 @@ class Committed:
     timestamp: int
     #: True if an earlier attempt with the same id had already succeeded, and nothing was written now
     replayed: bool = False
-    #: what the log still lacks of it; None if the database has to be asked
+    #: the commits that are not in the log yet; None if they must be queried
     unpublished: UnpublishedCommits | None = field(default=None, compare=False, repr=False)
 
 

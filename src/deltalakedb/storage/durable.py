@@ -115,17 +115,16 @@ def flush_folder(path: str) -> None:
 
 def make_folder(path: str, *, durable: bool) -> None:
     """Make a folder and its missing parents."""
-    folder, missing = Path(path), []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for made in reversed(missing):
-        try:
-            made.mkdir(exist_ok=True)
-        except FileExistsError as e:
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(made)) from e
-        if durable:
-            flush_folder(str(made.parent))
+    folder = Path(path)
+    if folder.is_dir():
+        return
+    make_folder(str(folder.parent), durable=durable)
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError as e:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from e
+    if durable:
+        flush_folder(str(folder.parent))
 
 
 def exists(path: str) -> bool:
@@ -157,18 +156,14 @@ def rename_noreplace(source: str, target: str) -> bool:
     """The same for file systems without hard links; writing to the target would show readers half a file."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.renameat2(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE):
-        code = ctypes.get_errno()
-        if code == errno.EEXIST:
+        if (code := ctypes.get_errno()) == errno.EEXIST:
             return False
         raise OSError(code, os.strerror(code), target)
     return True
 
 
 class Temporary:
-    """A hidden file beside its target, until it is linked or renamed; deleted on exit in any case.
-
-    If it is durable, `flush` flushes the file, and its folder is flushed once the file has its name.
-    """
+    """A hidden file beside its target, until it is linked or renamed; deleted on exit in any case."""
 
     __slots__ = ("_handle", "durable", "folder", "path", "target")
 
@@ -202,7 +197,6 @@ class Temporary:
             os.utime(self._handle, ns=(mtime_ms * 1_000_000, mtime_ms * 1_000_000))
 
     def start_flush(self) -> None:
-        """Have the disk begin with the content, for a file that is flushed after others are written."""
         if self.durable:
             start_writing(self._handle)
 
@@ -212,18 +206,15 @@ class Temporary:
 
     def name(self, *, new: bool) -> bool:
         """Give the file its name; False if the name is taken and the file must be new."""
-        if not new:
-            remove_hadoop_checksum(self.target)
-            os.replace(self.path, self.target)  # noqa: PTH105
-        elif not link_new(self.path, self.target):
-            return False
-        if self.durable:
-            flush_folder(self.folder)
+        if new:
+            return link_new(self.path, self.target)
+        remove_hadoop_checksum(self.target)
+        os.replace(self.path, self.target)  # noqa: PTH105
         return True
 
 
 def start_writing(handle: int) -> None:
-    """Have the disk begin with a file that is flushed later, together with others.
+    """Start to write a file to disk that is flushed later, together with others.
 
     Its blocks are then allocated before the first flush, so one write of ext4's journal serves all files: a
     commit over ten tables took 85 ms instead of 150 ms.
@@ -233,62 +224,64 @@ def start_writing(handle: int) -> None:
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-# ---- several at once ----
+# ---- whole files ----
 
 
 @dataclass(slots=True)
-class NewObject:
-    """A file to create; afterwards ``done`` if it was created, or the ``error``."""
+class FileWrite:
+    """A file to write, by default only if it does not exist; afterwards ``done`` or the ``error`` is set."""
 
     store: LocalStore
     path: str
-    data: bytes
-    mtime_ms: int | None
+    data: bytes | BinaryIO
+    mtime_ms: int | None = None
+    new: bool = True
     done: bool = False
     error: StorageError | None = None
 
     def __enter__(self) -> None:
-        """Store the file's errors instead of raising them, so that the other files are created."""
+        """Store the file's errors instead of raising them, so that the other files are written."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         if not isinstance(error, OSError):
             return False
         if not isinstance(error, StorageError):
-            error = storage_error(error, "create", self.store.name_of(self.path))
+            doing = "create" if self.new else "write"
+            error = storage_error(error, doing, self.store.name_of(self.path))
         self.error, self.done = error, False
         return True
 
 
-def put_all_new(puts: Sequence[NewObject], *, linking: Callable[[int], object] = lambda _: None) -> None:
-    """Create files that do not exist yet, and flush them together; the outcome is set on each file.
+def write_files(writes: Sequence[FileWrite], *, linking: Callable[[int], object] = lambda _: None) -> None:
+    """Write files and flush them together; the outcome is set on each file.
 
     ``linking`` is called with a file's number before the file gets its name.
     """
     with contextlib.ExitStack() as stack:
-        written: list[tuple[int, NewObject, Temporary]] = []
-        for number, put in enumerate(puts):
-            with put:
-                target = put.store.name_of(put.path)
-                if not exists(target):
-                    file = stack.enter_context(Temporary(target, durable=put.store.durable))
-                    written.append((number, put, file))
-                    file.write(put.data, put.mtime_ms)
-                    if len(puts) > 1:
+        written: list[tuple[int, FileWrite, Temporary]] = []
+        for number, one in enumerate(writes):
+            with one:
+                target = one.store.name_of(one.path)
+                if not (one.new and exists(target)):
+                    file = stack.enter_context(Temporary(target, durable=one.store.durable))
+                    written.append((number, one, file))
+                    file.write(one.data, one.mtime_ms)
+                    if len(writes) > 1:
                         file.start_flush()
-        for _, put, file in written:
-            with put:
-                if put.error is None:
+        for _, one, file in written:
+            with one:
+                if one.error is None:
                     file.flush()
-        for number, put, file in written:
-            if put.error is not None:
-                continue
-            failpoint("publish.before_link")
-            linking(number)
-            with put:
-                put.done = link_new(file.path, file.target)
-        folders = {file.folder: put for _, put, file in written if put.done and file.durable}
-        for folder, put in folders.items():
-            with put:
+        for number, one, file in written:
+            if one.error is None:
+                if one.new:
+                    failpoint("publish.before_link")
+                linking(number)
+                with one:
+                    one.done = file.name(new=one.new)
+        folders = {file.folder: one for _, one, file in written if one.done and file.durable}
+        for folder, one in folders.items():
+            with one:
                 flush_folder(folder)
 
 

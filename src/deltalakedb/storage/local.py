@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, BinaryIO
 from deltalakedb.exceptions import StorageError
 from deltalakedb.storage.durable import (
     COPY_BYTES,
-    NewObject,
-    Temporary,
+    FileWrite,
     Translated,
-    exists,
     is_temporary,
     link_new,
     make_folder,
-    put_all_new,
     remove_hadoop_checksum,
+    write_files,
 )
 from deltalakedb.storage.store import ObjectMeta, Store, checked_path
 
@@ -91,15 +89,10 @@ class LocalStore(Store):
                 yield ObjectMeta(path, found.st_size, found.st_ctime_ns // 1_000_000)
 
     def put_new(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> bool:
-        put = NewObject(self, path, data, mtime_ms)
-        with Translated("create", self.name_of(path)):
-            put_all_new([put])
-        if put.error is not None:
-            raise put.error
-        return put.done
+        return self._write(FileWrite(self, path, data, mtime_ms))
 
     def put(self, path: str, data: bytes, *, mtime_ms: int | None = None) -> None:
-        self._write(path, data, mtime_ms=mtime_ms)
+        self._write(FileWrite(self, path, data, mtime_ms, new=False))
 
     def link(self, path: str, source: str) -> bool:
         """Give a whole file of the same disk a second name here; False if the name is taken.
@@ -115,7 +108,7 @@ class LocalStore(Store):
         with Translated("open", source):
             content = source.open("rb")
         with content:
-            return self._write(path, content, new=new)
+            return self._write(FileWrite(self, path, content, new=new))
 
     def fetch(self, path: str, target: Path) -> int:
         with self.open(path) as source, Translated("write", target), target.open("wb") as copy:
@@ -127,10 +120,9 @@ class LocalStore(Store):
         with Translated("delete", at):
             root, folder = os.path.realpath(self._root), os.path.realpath(at.rpartition("/")[0])
             if os.path.commonpath((root, folder)) != root:
-                raise StorageError(
-                    f"refused to delete {at}: a symbolic link leads out of {self._root}",
-                    suggestion="delete the file yourself if nothing needs it, or remove the link",
-                )
+                hint = "delete the file yourself if nothing needs it, or remove the link"
+                what = f"refused to delete {at}: a symbolic link leads out of {self._root}"
+                raise StorageError(what, suggestion=hint)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(at)  # noqa: PTH108
             remove_hadoop_checksum(at)
@@ -139,38 +131,27 @@ class LocalStore(Store):
         with Translated("create a file in", self._root), tempfile.TemporaryFile(dir=self._root) as file:
             return os.fstat(file.fileno()).st_mtime_ns // 1_000_000
 
-    def _write(
-        self, path: str, data: bytes | BinaryIO, *, mtime_ms: int | None = None, new: bool = False
-    ) -> bool:
-        at = self.name_of(path)
-        with Translated("create" if new else "write", at):
-            if new and exists(at):
-                return False
-            with Temporary(at, durable=self.durable) as file:
-                file.write(data, mtime_ms)
-                file.flush()
-                return file.name(new=new)
+    def _write(self, write: FileWrite) -> bool:
+        write_files([write])
+        if write.error is not None:
+            raise write.error
+        return write.done
 
     def _folder(self, prefix: str) -> str:
         return self.name_of(prefix) if prefix else self.location
 
     def _walk(self, prefix: str, recursive: bool, start_after: str | None) -> Iterator[ObjectMeta]:
         folder = self._folder(prefix)
-        with Translated("list", folder):
-            try:
-                entries = os.scandir(folder)
-            except FileNotFoundError:
-                return
-            with entries:
-                for entry in entries:
-                    path = f"{prefix}/{entry.name}" if prefix else entry.name
-                    if is_temporary(entry.name):
-                        continue
-                    if entry.is_dir():
-                        if recursive:
-                            yield from self._walk(path, recursive, start_after)
-                    elif start_after is None or path > start_after:
-                        # a file may vanish between the listing and the look at it
-                        with contextlib.suppress(FileNotFoundError):
-                            found = entry.stat()
-                            yield ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
+        missing = contextlib.suppress(FileNotFoundError)  # also a file that vanishes after the listing
+        with Translated("list", folder), missing, os.scandir(folder) as entries:
+            for entry in entries:
+                path = f"{prefix}/{entry.name}" if prefix else entry.name
+                if is_temporary(entry.name):
+                    continue
+                if entry.is_dir():
+                    if recursive:
+                        yield from self._walk(path, recursive, start_after)
+                elif start_after is None or path > start_after:
+                    with missing:
+                        found = entry.stat()
+                        yield ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)

@@ -79,9 +79,7 @@ class RemoteStore(Store):
     def from_location(cls, location: str, options: Mapping[str, str]) -> Self:
         """The store at a URL.
 
-        Raises:
-            InvalidArgumentError: The URL's scheme is unknown.
-            ConfigError: A storage option is unknown or wrong.
+        InvalidArgumentError if its scheme is unknown, ConfigError if a storage option is unknown or wrong.
         """
         # connections and fetched credentials are shared; a changed environment needs new ones
         around = ((k, v) for k, v in os.environ.items() if k.startswith(_PROVIDERS))
@@ -173,22 +171,16 @@ class RemoteStore(Store):
                 return self.put_new(path, content.read())
             if new and self.exists(path):
                 return False
-            sending: dict[str, Any] = {
-                "use_multipart": not small,
-                "chunk_size": _CHUNK,
-                "max_concurrency": _UPLOADS,
-            }
+            parts: dict[str, Any] = {"chunk_size": _CHUNK, "max_concurrency": _UPLOADS}
             with self._translated("write", path):
-                obstore.put(self._store, checked_path(path), content, **sending)
+                obstore.put(self._store, checked_path(path), content, use_multipart=not small, **parts)
         return True
 
     def begin(self, path: str) -> Upload:
         """A new object to write to; it appears, whole, when it is finished."""
+        sizes: dict[str, Any] = {"buffer_size": _CHUNK, "max_concurrency": _UPLOADS}
         with self._translated("create", path):
-            writer = obstore.open_writer(
-                self._store, checked_path(path), buffer_size=_CHUNK, max_concurrency=_UPLOADS
-            )
-        return Upload(self, path, writer)
+            return Upload(self, path, obstore.open_writer(self._store, checked_path(path), **sizes))
 
     def fetch(self, path: str, target: Path) -> int:
         with self._translated("read", path):
@@ -196,9 +188,8 @@ class RemoteStore(Store):
         with Translated("write", target), target.open("wb") as file:
             while True:
                 with self._translated("read", path):
-                    chunk = next(chunks, None)
-                if chunk is None:
-                    return file.tell()
+                    if (chunk := next(chunks, None)) is None:
+                        return file.tell()
                 file.write(chunk)
 
     def delete(self, path: str) -> None:
@@ -217,16 +208,13 @@ class RemoteStore(Store):
         for start in range(0, len(names), _DELETES):
             some = names[start : start + _DELETES]
             try:
-                self._delete(some)
+                with self._translated("delete", some[0]):
+                    obstore.delete(self._store, some)
             except StorageMissingError:
                 # a store that deletes one by one (Google's) stops at the first object that does not exist
                 for name in some:
-                    with contextlib.suppress(StorageMissingError):
-                        self._delete([name])
-
-    def _delete(self, names: Sequence[str]) -> None:
-        with self._translated("delete", names[0]):
-            obstore.delete(self._store, [*names])
+                    with contextlib.suppress(StorageMissingError), self._translated("delete", name):
+                        obstore.delete(self._store, [name])
 
     @contextlib.contextmanager
     def _translated(self, doing: str, path: str) -> Iterator[None]:
@@ -242,10 +230,7 @@ class RemoteStore(Store):
 
 
 class Upload(io.RawIOBase):
-    """A file to write to, which becomes an object when it is finished.
-
-    Nothing is visible before `finish`, and after `discard` nothing is left, including parts that were sent.
-    """
+    """A file to write to; nothing is visible before `finish`, and after `discard` nothing is left."""
 
     def __init__(self, store: RemoteStore, path: str, writer: Any) -> None:
         self._store, self._path, self._writer = store, path, writer
@@ -278,9 +263,8 @@ class Upload(io.RawIOBase):
         """Delete the parts that were sent, or the object if it is finished."""
         if not self._over:
             self._over = True
-            error = InterruptedError("upload aborted")
-            with contextlib.suppress(Exception):
-                self._writer.__exit__(type(error), error, None)
+            with contextlib.suppress(Exception), self._writer:
+                raise InterruptedError("upload aborted")
         self._store.delete(self._path)
 
 
@@ -291,7 +275,7 @@ def _client(
     """obstore's client for a location, the same for the same options and environment, and the secrets."""
     options, url = split_options(dict(given)), urlsplit(location)
     secrets = (*options.secrets, *(text for text in (url.query, url.password) if text))
-    settings: dict[str, Any] = {"config": dict(options.config), "client_options": dict(options.client)}
+    settings: dict[str, Any] = {"config": options.config, "client_options": options.client}
     settings = {name: values for name, values in settings.items() if values}
     settings["retry_config"] = {**_RETRY_DEFAULTS, **options.retry}
     try:
@@ -323,11 +307,9 @@ def _typed(error: BaseException, text: str, *, writing: bool) -> StorageError:
         return StorageMissingError(text, suggestion=place if bucket else "check the path: nothing is there")
     denied = isinstance(error, PermissionError | obx.PermissionDeniedError | obx.UnauthenticatedError)
     if denied or status in ("401", "403"):
-        return StorageAccessError(
-            text,
-            suggestion="check the credentials and the rights they give on this path: they come from "
-            'storage_options, from [storage."URL"] in the settings, or from the environment',
-        )
+        hint = "check the credentials and their rights on this path: they come from storage_options, "
+        hint += 'from [storage."URL"] in the settings, or from the environment'
+        return StorageAccessError(text, suggestion=hint)
     if isinstance(error, obx.InvalidPathError | obx.NotSupportedError | ValueError):
         hint = "the store cannot do this: check the path and the store's settings"
         return StorageError(text, suggestion=hint)
@@ -378,8 +360,7 @@ _FLAGS = {
 
 
 def _duration(text: str) -> timedelta:
-    match = _DURATION.fullmatch(text.strip().lower())
-    if match is None:
+    if (match := _DURATION.fullmatch(text.strip().lower())) is None:
         raise ValueError
     return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
 
@@ -416,8 +397,7 @@ class StoreOptions:
 def split_options(options: Mapping[str, str]) -> StoreOptions:
     """Split storage options into those of the provider, the HTTP client and the retries.
 
-    Raises:
-        ConfigError: A value has a wrong form; the message names the option, not the value.
+    ConfigError if a value has a wrong form; the message names the option, not the value.
     """
     config: dict[str, str] = {}
     groups: dict[str, dict[str, Any]] = {"client": {}, "retry": {}, "backoff": {}}
@@ -432,9 +412,8 @@ def split_options(options: Mapping[str, str]) -> StoreOptions:
             try:
                 groups[group][bare.removeprefix("backoff_config.")] = parse(text)
             except (ValueError, KeyError, OverflowError):
-                raise ConfigError(
-                    f"storage option {name} has a wrong value", suggestion=f"set it to {form}"
-                ) from None
+                what = f"storage option {name} has a wrong value"
+                raise ConfigError(what, suggestion=f"set it to {form}") from None
         elif bare == "s3_addressing_style":
             config["virtual_hosted_style_request"] = "true" if text.lower() == "virtual" else "false"
         elif not _IGNORED.match(key):

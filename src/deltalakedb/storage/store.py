@@ -65,12 +65,9 @@ class Store(Protocol):
     def list(
         self, prefix: str = "", *, recursive: bool = False, start_after: str | None = None
     ) -> Iterator[ObjectMeta]:
-        """The files in a folder, sorted by path; nothing if there is no such folder.
+        """The files in a folder (by default the root), sorted by path; nothing if there is no such folder.
 
-        Args:
-            prefix: A folder; empty for the root.
-            recursive: Also the files of folders below.
-            start_after: Only files whose path sorts after this one.
+        ``recursive`` adds the files of folders below; ``start_after`` omits those up to a path.
         """
 
     def folders(self) -> Sequence[str]:
@@ -92,11 +89,8 @@ class Store(Protocol):
     def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
         """Copy a local file of any size into the store, whole or not at all, in bounded memory.
 
-        Args:
-            path: The file to create; missing folders are made.
-            source: The local file, which stays.
-            new: Leave an existing file as it is and return False. An object store decides that for files of
-                one request; a larger one may replace a file that another writer put at the same moment.
+        With ``new`` an existing file stays, and the result is False. An object store decides that for a file
+        of one request; a larger one may replace a file that another writer put at the same moment.
         """
 
     def fetch(self, path: str, target: Path) -> int:
@@ -156,13 +150,10 @@ def open_store(
     *,
     durable: bool = True,
 ) -> Store:
-    """The store at a location. Nothing is read, written or checked yet.
+    """The store at a location: a local path, a ``file://`` URL or the URL of an object store.
 
-    Args:
-        location: A local path, a ``file://`` URL, or the URL of an object store (``s3://``, ``gs://``, ``az://``,
-            ``abfss://`` …).
-        storage_options: Credentials and settings, spelled as `deltalake` spells them.
-        durable: Local writes reach the disk before they count (fsync of file and folder).
+    Nothing is read, written or checked yet. Storage options are spelled as in `deltalake`; with ``durable``
+    local writes reach the disk before they count (fsync of file and folder).
 
     Raises:
         InvalidArgumentError: The location is neither a path nor a URL of a known store.
@@ -190,11 +181,7 @@ def _absolute(location: str, _folder: str) -> Path:
 
 
 def local_path(location: str) -> Path | None:
-    """The absolute local path that a location names, or None if it is the URL of an object store.
-
-    Raises:
-        InvalidArgumentError: The location is empty, or a ``file:`` URL of another machine.
-    """
+    """The absolute local path that a location names, or None if it is the URL of an object store."""
     if not location or "\0" in location:
         raise InvalidArgumentError(
             "the location is empty or contains a NUL byte",
