@@ -436,12 +436,7 @@ _NUMBERS: Final = ("connect_timeout", "keepalives_count", "keepalives_idle", "ke
 #: The driver options that an address may have, by engine, and the pattern of each value.
 OPTIONS: Final[Mapping[str, Mapping[str, re.Pattern[str]]]] = {
     "sqlite": {"busy_timeout": _SECONDS, "synchronous": re.compile(r"EXTRA|FULL|NORMAL")},
-    "duckdb": {
-        "idle_release": _SECONDS,
-        "memory_limit": _SIZE,
-        "threads": _NUMBER,
-        "wait": _SECONDS,
-    },
+    "duckdb": {"idle_release": _SECONDS, "memory_limit": _SIZE, "threads": _NUMBER, "wait": _SECONDS},
     "postgres": {
         **dict.fromkeys((*_TEXTS, *_FILES), _TEXT),
         **dict.fromkeys((*_NUMBERS, "tcp_user_timeout"), _NUMBER),

@@ -77,11 +77,7 @@ class Catalog:
     """
 
     def __init__(
-        self,
-        uri: str | Address,
-        *,
-        config: Config | Mapping[str, Any] | None = None,
-        create: bool = False,
+        self, uri: str | Address, *, config: Config | Mapping[str, Any] | None = None, create: bool = False
     ) -> None:
         address = parse_address(uri).absolute()
         if address.is_table:
@@ -113,11 +109,7 @@ class Catalog:
         return registry.list_tables(self._database, namespace=namespace)
 
     def table(
-        self,
-        name: str,
-        *,
-        version: int | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        self, name: str, *, version: int | None = None, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTable:
         """Open a table by name."""
         options = None if storage_options is None else dict(storage_options)
@@ -236,11 +228,7 @@ class Catalog:
             write_deltalake(self._uri(name, location), data, **options)
 
     def register(
-        self,
-        name: str,
-        location: str | os.PathLike[str],
-        *,
-        storage_options: Mapping[str, str] | None = None,
+        self, name: str, location: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTable:
         """Import the plain Delta table at a location in place: no file is moved or rewritten."""
         with use_config(self._config):

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import (
-    CHANGING,
-    LEASING,
-    SPARK_ENGINE,
-    argument,
-    command,
-    flag,
-    number,
-    option,
-)
+from deltalakedb.cli.options import CHANGING, LEASING, SPARK_ENGINE, argument, command, flag, number, option
 from deltalakedb.cli.output import Rows
 from deltalakedb.metastore.files import scan_files
 from deltalakedb.protocol.codec import decode_json
@@ -241,12 +232,7 @@ def gc(cli: Invocation, table: str | None, older_than: float, dry_run: bool) -> 
 )
 @number("--rows-per-part", "FILES", "About how many files a sidecar has, with --engine spark.", 1)
 def checkpoint(
-    cli: Invocation,
-    table: str,
-    kind: str | None,
-    rows_per_part: int | None,
-    engine: str,
-    **servers: Any,
+    cli: Invocation, table: str, kind: str | None, rows_per_part: int | None, engine: str, **servers: Any
 ) -> None:
     """Write a checkpoint, so that readers of _delta_log begin there instead of at version 0.
 

@@ -10,16 +10,7 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.context import stop_on_signal
 from deltalakedb.cli.errors import ExitCode
-from deltalakedb.cli.options import (
-    CHANGING,
-    LEASING,
-    PREVIEWING,
-    argument,
-    command,
-    common,
-    flag,
-    option,
-)
+from deltalakedb.cli.options import CHANGING, LEASING, PREVIEWING, argument, command, common, flag, option
 from deltalakedb.cli.output import Rows
 from deltalakedb.mirror.reconciler import checked_interval
 

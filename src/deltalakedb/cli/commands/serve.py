@@ -45,11 +45,7 @@ if TYPE_CHECKING:
 )
 @number("--max-bytes", "BYTES", "The largest commit that is accepted, instead of service.max_bytes.", 1)
 def serve(
-    cli: Invocation,
-    commits: bool,
-    token_file: str | None,
-    tables: tuple[tuple[str, str], ...],
-    **listen: Any,
+    cli: Invocation, commits: bool, token_file: str | None, tables: tuple[tuple[str, str], ...], **listen: Any
 ) -> None:
     """Let Spark sessions commit through the catalog with their own writers.
 
