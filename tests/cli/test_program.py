@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import pyarrow as pa
 import pytest
 
 from cli.conftest import PROGRAM, environment
 from deltalakedb import Catalog
-from deltalakedb.cli.commands import all_commands, command_names
+from deltalakedb.cli.main import cli
 from deltalakedb.spark.jars import folder as jars_folder
 from support.spark import missing_reason
 
@@ -198,6 +199,9 @@ def test_a_command_answers_for_itself_without_loading_databases_and_arrow() -> N
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_every_command_is_named_like_its_file() -> None:
-    assert {name: command.name for name, command in all_commands().items()} == {n: n for n in command_names()}
-    assert {"import", "import-all", "list", "mirror"} <= set(command_names())
+def test_every_command_is_found_by_its_name() -> None:
+    context = click.Context(cli)
+    names = cli.list_commands(context)
+    found = {name: cli.get_command(context, name) for name in names}
+    assert {name: command.name for name, command in found.items() if command} == {n: n for n in names}
+    assert {"import", "import-all", "list", "mirror"} <= set(names)

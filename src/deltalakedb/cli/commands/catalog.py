@@ -54,12 +54,7 @@ def doctor(cli: Invocation, tables: tuple[str, ...]) -> int:
     failed = [c for c in checks if c.status == "failed"]
     codes = {_FINDINGS[c.finding] if c.error is None else exit_code(c.error) for c in failed}
     code = next((c for c in _URGENCY if c in codes), ExitCode.OK)
-    document = {
-        "catalog": address.to_uri(),
-        "ok": code == ExitCode.OK,
-        "exit_code": int(code),
-        "checks": [check.to_dict() for check in checks],
-    }
+    document = {"catalog": address.to_uri(), "ok": code == ExitCode.OK, "exit_code": code, "checks": checks}
     brief = [f"{c.status}: {c.title}: {c.detail}" for c in checks if c.status != "ok"]
     cli.show(document, _view_checks(address.to_uri(), checks), brief)
     return code

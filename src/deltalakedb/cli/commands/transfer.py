@@ -16,28 +16,30 @@ from deltalakedb.cli.options import (
     ENGINES,
     IMPORTING,
     LEASING,
+    amount,
     argument,
     choice,
     command,
     flag,
     number,
     option,
+    table_command,
     verification,
 )
-from deltalakedb.cli.output import Rows
+from deltalakedb.cli.output import Rows, view_reports
 from deltalakedb.settings import use_config
 from deltalakedb.transfer.exporting import export_table
 from deltalakedb.transfer.following import follow_table
 from deltalakedb.transfer.importing import api as importing_api
-from deltalakedb.transfer.importing.api import import_table, import_tables
 from deltalakedb.transfer.importing.plan import plan_import
 from deltalakedb.transfer.reports import LEVELS
 from deltalakedb.transfer.rollback import rollback_import
 from deltalakedb.transfer.verifying.verifier import verify_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
+    from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Item
     from deltalakedb.transfer.reports import (
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
         ImportReport,
         Level,
         TableOutcome,
-        VerifyReport,
     )
 
 
@@ -56,13 +57,12 @@ if TYPE_CHECKING:
 @argument("table")
 @flag("--catch-up", "Import only the commits that other writers made since the import.")
 @flag("--follow", "Keep a read-only copy of a table that other engines write, until Ctrl-C or SIGTERM.")
-@option(
+@amount(
     "--interval",
-    type=click.FloatRange(min=0.01, max=86_400),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --follow, the pause between two looks at the log.",
+    "SECONDS",
+    10.0,
+    "With --follow, the pause between two looks at the log.",
+    click.FloatRange(min=0.01, max=86_400),
 )
 @flag("--once", "With --follow, look once and exit, for cron.")
 def import_(
@@ -107,9 +107,8 @@ def import_(
     uri, shown = address.to_uri(redact=False), address.to_uri()
     with use_config(cli.settings()):
         if dry_run:
-            plan = plan_import(
-                path, uri, **{k: v for k, v in how.items() if k not in ("verify", "rate_limit")}
-            )
+            planned = {k: v for k, v in how.items() if k not in ("verify", "rate_limit")}
+            plan = plan_import(path, uri, **planned)
             cli.show({**plan.to_dict(), "address": shown, "dry_run": True}, _view_plan(plan), [shown])
             return ExitCode.OK
         with cli.progress(f"importing {address.table}") as advance:
@@ -121,7 +120,7 @@ def import_(
             how["progress"] = report
             if follow:
                 return _follow(cli, path, uri, interval, once=once, **how)
-            done = import_table(path, uri, catch_up=catch_up, **how)
+            done = importing_api.import_table(path, uri, catch_up=catch_up, **how)
     cli.show({**done.to_dict(), "address": shown, "dry_run": False}, _view_import(done, shown), [shown])
     return ExitCode.OK
 
@@ -236,7 +235,7 @@ def import_all(
                     cli.note(f"  → {outcome.error.suggestion}")
 
         how |= {"catch_up": not no_catch_up, "dry_run": dry_run, "progress": progress}
-        report = import_tables(source, address.to_uri(redact=False), **how)
+        report = importing_api.import_tables(source, address.to_uri(redact=False), **how)
     rows = []
     for table in report.tables:
         found = table.report or table.plan
@@ -244,14 +243,11 @@ def import_all(
         where = table.location if table.error is None else table.error.message
         rows.append((table.table, table.outcome, *numbers, where))
     failed = f", {len(report.failed)} failed" if report.failed else ""
-    line = f"{render.many(len(report.tables), 'table')}{failed}, {report.seconds:g} s."
-    cli.show(
-        {**report.to_dict(), "catalog": address.to_uri(), "dry_run": dry_run},
-        [Rows("NAME|OUTCOME|VERSION>|FILES>|LOCATION", rows), line]
-        if rows
-        else "No Delta tables were found.",
-        [f"{t.table} {t.outcome}" for t in report.tables],
-    )
+    line = f"{render.many(len(rows), 'table')}{failed}, {report.seconds:g} s."
+    view: list[Item] = [Rows("NAME|OUTCOME|VERSION>|FILES>|LOCATION", rows), line]
+    view = view if rows else ["No Delta tables were found."]
+    document = {**report.to_dict(), "catalog": address.to_uri(), "dry_run": dry_run}
+    cli.show(document, view, [f"{t.table} {t.outcome}" for t in report.tables])
     error = next((t.error for t in report.failed if t.error is not None), None)
     return ExitCode.OK if error is None else exit_code(error)
 
@@ -302,26 +298,22 @@ def import_status(cli: Invocation, table: str | None) -> None:
         )
         for s in found
     ]
-    followed = []
+    view: list[Item] = []
     for s in found:
         if s.lag is not None:
-            behind = f"{render.many(s.lag, 'version')} behind" if s.lag else "in step"
-            followed.append(f"{s.table} follows {s.location}: {behind} at {render.iso(s.looked_at)}")
-    table_of = Rows("NAME|PHASE|BATCHES>|ACTIONS>|RATE>|LEFT>|MEMORY>|UPDATED|ERROR", rows)
-    cli.show(
-        {"catalog": address.catalog.to_uri(), "imports": [s.to_dict() for s in found]},
-        [*followed, table_of] if found else "There were no imports.",
-        [f"{s.table} {s.phase}" for s in found],
-    )
+            behind = f"{render.many(s.lag, 'version')} behind" if s.lag else "up to date"
+            view.append(f"{s.table} follows {s.location}: {behind} at {render.iso(s.looked_at)}")
+    view.append(Rows("NAME|PHASE|BATCHES>|ACTIONS>|RATE>|LEFT>|MEMORY>|UPDATED|ERROR", rows))
+    document = {"catalog": address.catalog.to_uri(), "imports": found}
+    cli.show(document, view if found else "There were no imports.", [f"{s.table} {s.phase}" for s in found])
 
 
-@command("rollback", CHANGING, LEASING)
-@argument("table")
+@table_command("rollback", CHANGING, LEASING)
 @number(
     "--keep-batches", "N", "Keep the first N batches of an unfinished import, which continues from there."
 )
 @verification("How log and catalog are compared first.")
-def rollback(cli: Invocation, table: str, keep_batches: int | None, verify: str, dry_run: bool) -> None:
+def rollback(cli: Invocation, catalog: Catalog, name: str, dry_run: bool, **how: Any) -> None:
     """Undo an import. No file of the table is touched.
 
     An unfinished import loses what it loaded. A finished one becomes a plain Delta table again, with every
@@ -335,29 +327,26 @@ def rollback(cli: Invocation, table: str, keep_batches: int | None, verify: str,
       deltasql rollback sales.orders --yes
       deltasql rollback sales.orders --keep-batches 10 --yes
     """
-    address = cli.table_address(table)
-    with cli.open_catalog(address):
-        uri, level = address.to_uri(redact=False), cast("Level", verify)
-        report = rollback_import(uri, keep_batches=keep_batches, verify=level, dry_run=True)
-        if not dry_run:
-            batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
-            what = (
-                f"Make {report.table} a plain Delta table again?"
-                if report.action == "released"
-                else f"Drop {batches} of the unfinished import of {report.table}?"
-            )
-            cli.confirm(f"{what} Its files at {report.location} stay.")
-            report = rollback_import(uri, keep_batches=keep_batches, verify=level)
+    report = rollback_import(catalog.table_uri(name), dry_run=True, **how)
+    if not dry_run:
+        batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
+        what = (
+            f"Make {report.table} a plain Delta table again?"
+            if report.action == "released"
+            else f"Drop {batches} of the unfinished import of {report.table}?"
+        )
+        cli.confirm(f"{what} Its files at {report.location} stay.")
+        report = rollback_import(catalog.table_uri(name), **how)
     would = "would be" if dry_run else "is"
-    view: list[Item] = [f"The unfinished import of {report.table} {would} {report.action}."]
-    view += [{"batches dropped": render.count(report.batches), "kept": render.count(report.batches_left)}]
     if report.action == "released":
-        view = [f"{report.table} {would} a plain Delta table again, version {report.version}."]
-    cli.show(report.to_dict(), [*view, f"Its files stay at {report.location}."])
+        view: list[Item] = [f"{report.table} {would} a plain Delta table again, version {report.version}."]
+    else:
+        counts = {"batches dropped": render.count(report.batches), "kept": render.count(report.batches_left)}
+        view = [f"The unfinished import of {report.table} {would} {report.action}.", counts]
+    cli.show(report, [*view, f"Its files stay at {report.location}."])
 
 
-@command("export", CHANGING, LEASING)
-@argument("table")
+@table_command("export", CHANGING, LEASING)
 @argument("path", required=False)
 @flag("--in-place", "Publish everything and remove the table from the catalog; its files stay.")
 @choice(
@@ -367,7 +356,9 @@ def rollback(cli: Invocation, table: str, keep_batches: int | None, verify: str,
     "--data", ["copy", "link", "none"], "copy", "Copy data files, make hard links, or write the log alone."
 )
 @verification("How the result is compared with the catalog.")
-def export(cli: Invocation, table: str, path: str | None, in_place: bool, dry_run: bool, **how: Any) -> None:
+def export(
+    cli: Invocation, catalog: Catalog, name: str, path: str | None, in_place: bool, dry_run: bool, **how: Any
+) -> None:
     """Write TABLE as a plain Delta table to PATH; the catalog keeps its own.
 
     With --in-place the table stays where it is: everything is published and compared, and then the table is
@@ -382,14 +373,11 @@ def export(cli: Invocation, table: str, path: str | None, in_place: bool, dry_ru
     """
     if in_place == (path is not None):
         raise click.UsageError("give PATH or --in-place, one of them")
-    address = cli.table_address(table)
-    with cli.open_catalog(address) as catalog:
-        if in_place and not dry_run:
-            where = catalog.describe(address.table or "").location
-            cli.confirm(f"Remove {table} from the catalog? Its files at {where} stay.")
-        with cli.progress(f"exporting {address.table}") as progress:
-            uri = address.to_uri(redact=False)
-            report = export_table(uri, path, dry_run=dry_run, progress=progress, **how)
+    if in_place and not dry_run:
+        where = catalog.describe(name).location
+        cli.confirm(f"Remove {name} from the catalog? Its files at {where} stay.")
+    with cli.progress(f"exporting {name}") as progress:
+        report = export_table(catalog.table_uri(name), path, dry_run=dry_run, progress=progress, **how)
     fields = {
         "versions": f"{report.first_version} to {report.version}",
         "files": render.count(report.num_files),
@@ -400,8 +388,7 @@ def export(cli: Invocation, table: str, path: str | None, in_place: bool, dry_ru
         "catalog": "no longer has it" if in_place and not dry_run else "keeps its own",
     }
     verb = "Would export" if dry_run else "Exported"
-    line = f"{verb} {report.table} to {report.location}"
-    cli.show(report.to_dict(), (line, fields), [report.location])
+    cli.show(report, [f"{verb} {report.table} to {report.location}", fields], [report.location])
 
 
 @command("verify", ENGINES)
@@ -422,31 +409,10 @@ def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) 
       deltasql verify sales.orders --level full
       deltasql verify --level counts --quiet || mail -s drift ops@example.com
     """
-    with cli.each_table(tables) as (catalog, names):
-        reports = [verify_table(catalog.table_uri(name), cast("Level", level), **engine) for name in names]
+    with cli.open_tables(tables) as (catalog, names):
+        uris = [catalog.table_uri(name) for name in names or [table.name for table in catalog.tables()]]
+        reports = [verify_table(uri, cast("Level", level), **engine) for uri in uris]
     ok = all(r.ok for r in reports)
-    cli.show(
-        {"ok": ok, "level": level, "tables": [r.to_dict() for r in reports]},
-        _view_verify(reports) if reports else "The catalog holds no tables.",
-        [f"{r.table} {r.num_differences}" for r in reports if not r.ok],
-    )
+    differing = [f"{r.table} {r.num_differences}" for r in reports if not r.ok]
+    cli.show({"ok": ok, "level": level, "tables": reports}, view_reports(reports), differing)
     return ExitCode.OK if ok else ExitCode.DRIFT
-
-
-def _view_verify(reports: Sequence[VerifyReport]) -> Iterator[Item]:
-    for report in reports:
-        what = f"{report.table}, version {report.version}, {render.many(report.num_files, 'file')}"
-        if report.ok:
-            if report.versions_checked > 1:
-                what += f", {render.many(report.versions_checked, 'version')}"
-            if report.rows_checked:
-                what += f", {render.many(report.rows_checked, 'row')}"
-            yield f"{what}: the catalog holds what the log says ({report.level})."
-            continue
-        yield f"{what}: {render.many(report.num_differences, 'difference')}", "bold red"
-        yield Rows(
-            "VERSION>|KIND|PATH|DETAIL",
-            [(d.version, d.kind, d.path or None, d.detail) for d in report.differences],
-        )
-        if report.num_differences > len(report.differences):
-            yield f"and {render.count(report.num_differences - len(report.differences))} more"
