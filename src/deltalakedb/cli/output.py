@@ -21,7 +21,6 @@ from rich.progress import (
 )
 from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree
 
 from deltalakedb.cli.render import clean, count, many
 
@@ -43,15 +42,8 @@ class Rows(NamedTuple):
     rows: Iterable[Sequence[object]]
 
 
-class Branches(NamedTuple):
-    """Nested names as a tree."""
-
-    title: str
-    below: Mapping[str, Any]
-
-
-#: what a command shows to people: a line, a line with a style, names with values, a table or a tree
-Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows | Branches
+#: what a command shows to people: a line, a line with a style, names with values, or a table
+Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows
 
 
 def view_reports(reports: Sequence[VerifyReport]) -> Iterator[Item]:
@@ -102,10 +94,6 @@ class _Console(Console):
                 self.write_line(item)
             case Rows():
                 self._table(item)
-            case Branches(title, below):
-                root = Tree(Text(clean(title), style="bold"), guide_style="dim")
-                _grow(root, below)
-                self.print(root)
             case (text, style):
                 self.write_line(text, style)
             case _:
@@ -142,11 +130,6 @@ class _Console(Console):
                 for cell, width, is_right in zip(row, widths, right, strict=True)
             ]
             self.write_line("  ".join(padded).rstrip())
-
-
-def _grow(tree: Tree, branches: Mapping[str, Any]) -> None:
-    for name, below in branches.items():
-        _grow(tree.add(Text(clean(name))), below)
 
 
 def _print_json(document: Any) -> None:

@@ -18,7 +18,7 @@ from deltalakedb.cli.options import (
     option,
     table_command,
 )
-from deltalakedb.cli.output import Branches, Rows
+from deltalakedb.cli.output import Rows
 from deltalakedb.cli.schema_text import read_schema
 from deltalakedb.exceptions import TableExistsError
 from deltalakedb.protocol.codec import decode_json
@@ -153,21 +153,26 @@ def table_schema(cli: Invocation, catalog: Catalog, name: str, version: int | No
     """
     snapshot = catalog.log(name).snapshot(version)
     schema = parse_schema(snapshot.metadata.schema_string)
-    tree = Branches(
-        f"{name} (version {snapshot.version})", _struct(schema, snapshot.metadata.partition_columns)
-    )
-    cli.show(schema, [tree], [f"{f.name}: {_label(f.type)}" for f in schema.fields])
+    title = f"{name} (version {snapshot.version})", "bold"
+    tree = _tree(schema, snapshot.metadata.partition_columns)
+    cli.show(schema, [title, *tree], [f"{f.name}: {_label(f.type)}" for f in schema.fields])
 
 
-def _struct(struct: StructType, partitions: tuple[str, ...] = ()) -> dict[str, Any]:
-    tree = {}
-    for field in struct.fields:
-        notes = "" if field.nullable else " not null"
-        notes += ", partition column" if field.name in partitions else ""
-        comment = field.metadata.get("comment")
-        notes += f" ({comment})" if comment else ""
-        tree[f"{field.name}: {_label(field.type)}{notes}"] = _below(field.type)
-    return tree
+def _tree(kind: DataType, partitions: tuple[str, ...] = (), indent: str = "  ") -> Iterator[str]:
+    """The columns of a struct, and of those in arrays and maps, one a line."""
+    match kind:
+        case ArrayType(element):
+            yield from _tree(element, indent=indent)
+        case MapType(key, value):
+            yield from _tree(key, indent=indent)
+            yield from _tree(value, indent=indent)
+        case StructType(fields):
+            for field in fields:
+                notes = "" if field.nullable else " not null"
+                notes += ", partition column" if field.name in partitions else ""
+                notes += f" ({comment})" if (comment := field.metadata.get("comment")) else ""
+                yield f"{indent}{field.name}: {_label(field.type)}{notes}"
+                yield from _tree(field.type, indent=indent + "  ")
 
 
 def _label(kind: DataType) -> str:
@@ -177,15 +182,6 @@ def _label(kind: DataType) -> str:
         case MapType(key, value):
             return f"map<{_label(key)}, {_label(value)}>"
     return "struct" if isinstance(kind, StructType) else kind.name
-
-
-def _below(kind: DataType) -> dict[str, Any]:
-    match kind:
-        case ArrayType(element):
-            return _below(element)
-        case MapType(key, value):
-            return _below(key) | _below(value)
-    return _struct(kind) if isinstance(kind, StructType) else {}
 
 
 @table_command("history")
@@ -217,17 +213,14 @@ def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> 
         }
         for c in found
     ]
-    rows = [
-        (
-            c.version,
-            render.iso(c.timestamp),
-            c.operation or None,
-            f"+{c.num_added} -{c.num_removed}",
-            c.actor or None,
-            "yes" if c.version <= row.published_version else "waiting",
+    rows = []
+    for c in shown:
+        files, published = (
+            f"+{c['files_added']} -{c['files_removed']}",
+            "yes" if c["published"] else "waiting",
         )
-        for c in found
-    ]
+        what, by = c["operation"] or None, c["actor"] or None
+        rows.append((c["version"], c["committed_at"], what, files, by, published))
     table = Rows("VERSION>|COMMITTED|OPERATION|FILES|BY|PUBLISHED", rows)
     cli.show({"table": name, "commits": shown}, [table], [str(c.version) for c in found])
 
