@@ -98,8 +98,9 @@ def number(name: str, metavar: str | None, text: str, least: int = 0, **attribut
     return option(name, metavar=metavar, type=click.IntRange(least), help=text, **attributes)
 
 
-def amount(name: str, metavar: str, default: float, text: str, limits: click.FloatRange) -> Option:
-    return option(name, metavar=metavar, type=limits, default=default, show_default=True, help=text)
+def interval(default: float, text: str) -> Option:
+    kind = click.FloatRange(min=0.01, max=86_400)  # Python's events cannot wait for any number of seconds
+    return option("--interval", metavar="SECONDS", type=kind, default=default, show_default=True, help=text)
 
 
 def choice(name: str, values: Iterable[str], default: str, text: str) -> Option:

@@ -12,7 +12,6 @@ from deltalakedb.cli.options import (
     CHANGING,
     LEASING,
     SPARK_ENGINE,
-    amount,
     flag,
     number,
     option,
@@ -171,12 +170,13 @@ def _vacuum_list(cli: Invocation, catalog: Catalog, name: str, servers: dict[str
 
 
 @table_command("gc", CHANGING, required=False)
-@amount(
+@option(
     "--older-than",
-    "HOURS",
-    24.0,
-    "Younger files stay: another process may be about to commit them.",
-    click.FloatRange(min=0),
+    metavar="HOURS",
+    type=click.FloatRange(min=0),
+    default=24.0,
+    show_default=True,
+    help="Younger files stay: another process may be about to commit them.",
 )
 def gc(cli: Invocation, catalog: Catalog, name: str | None, older_than: float, dry_run: bool) -> None:
     """Delete data files that crashed operations left in the folder of one table, or of all.

@@ -14,11 +14,11 @@ from deltalakedb.cli.options import (
     CHANGING,
     LEASING,
     PREVIEWING,
-    amount,
     argument,
     command,
     common,
     flag,
+    interval,
     table_command,
 )
 from deltalakedb.cli.output import NO_TABLES, Rows, difference_rows, view_reports
@@ -150,9 +150,7 @@ def _code_of(findings: Sequence[Difference]) -> ExitCode:
 
 @table_command("run", required=False, group=mirror, short_help="Publish what waits, once or as a service.")
 @flag("--watch", "Keep running until Ctrl-C or SIGTERM.")
-@amount(
-    "--interval", "SECONDS", 1.0, "With --watch, the pause between two rounds.", click.FloatRange(min=0.01)
-)
+@interval(1.0, "With --watch, the pause between two rounds.")
 def run(cli: Invocation, catalog: Catalog, name: str | None, watch: bool, interval: float) -> int:
     """Publish what waits, and write due checkpoints: once, or as a service. Any number may run.
 

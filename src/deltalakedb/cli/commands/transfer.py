@@ -16,11 +16,11 @@ from deltalakedb.cli.options import (
     ENGINES,
     IMPORTING,
     LEASING,
-    amount,
     argument,
     choice,
     command,
     flag,
+    interval,
     number,
     option,
     table_command,
@@ -57,13 +57,7 @@ if TYPE_CHECKING:
 @argument("table")
 @flag("--catch-up", "Import only the commits that other writers made since the import.")
 @flag("--follow", "Keep a read-only copy of a table that other engines write, until Ctrl-C or SIGTERM.")
-@amount(
-    "--interval",
-    "SECONDS",
-    10.0,
-    "With --follow, the pause between two looks at the log.",
-    click.FloatRange(min=0.01, max=86_400),
-)
+@interval(10.0, "With --follow, the pause between two looks at the log.")
 @flag("--once", "With --follow, look once and exit, for cron.")
 def import_(
     cli: Invocation,
@@ -138,7 +132,7 @@ def _follow(cli: Invocation, path: str, uri: str, interval: float, *, once: bool
         cli.note(f"Following {path}; Ctrl-C ends it.")
     with stop_on_signal() as stop:
         last = follow_table(path, uri, interval=interval, once=once, stop=stop, on_report=report, **how)
-    cli.show(last.to_dict(), _followed(last), [last.table])
+    cli.show(last, _followed(last), [last.table])
     # a log that could not be reached is worth another try
     return ExitCode.OK if last.error is None else ExitCode.TRY_AGAIN
 
