@@ -116,12 +116,8 @@ class Address:
         if not mode:
             mode = options["sslmode"] = "verify-full"
         own_root = "sslrootcert" in options or env.get("PGSSLROOTCERT")
-        # libpq refuses the system's roots with any weaker mode
-        if (
-            mode == "verify-full"
-            and not own_root
-            and not Path("~/.postgresql/root.crt").expanduser().exists()
-        ):
+        own_root = own_root or Path("~/.postgresql/root.crt").expanduser().exists()
+        if mode == "verify-full" and not own_root:  # libpq refuses the system's roots with any weaker mode
             options["sslrootcert"] = "system"
         return options
 
