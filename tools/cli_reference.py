@@ -30,8 +30,8 @@ The catalog is that of `--catalog`, of the variable `DELTASQL_CATALOG`, or of th
 - With `--json` stdout holds exactly one document. For an error it is an object with `error`, `message`,
   `table`, `version`, `suggestion`, `transient` and `exit_code`.
 - Times are ISO 8601 in UTC.
-- Commands that only look never create a catalog.
-- Ctrl-C rolls back whatever is under way.
+- Commands that only read never create a catalog.
+- Ctrl-C rolls back the operation in progress.
 
 Completion for bash: `eval "$(_DELTASQL_COMPLETE=bash_source deltasql)"`; for the others `zsh_source` or
 `fish_source`."""

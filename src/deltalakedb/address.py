@@ -115,7 +115,7 @@ class Address:
         mode = options.get("sslmode") or env.get("PGSSLMODE")
         if not mode:
             mode = options["sslmode"] = "verify-full"
-        own_root = "sslrootcert" in options or env.get("PGSSLROOTCERT")
+        own_root: object = "sslrootcert" in options or env.get("PGSSLROOTCERT")
         own_root = own_root or Path("~/.postgresql/root.crt").expanduser().exists()
         if mode == "verify-full" and not own_root:  # libpq refuses the system's roots with any weaker mode
             options["sslrootcert"] = "system"

@@ -32,7 +32,7 @@ FILE = click.Path(exists=True, dir_okay=False)
 #: of every command, before or after its name
 COMMON = (
     _common("--catalog", metavar="ADDRESS", help="The catalog, instead of DELTASQL_CATALOG or the file's."),
-    _common("--config", metavar="FILE", type=FILE, help="A configuration file, instead of the usual ones."),
+    _common("--config", metavar="FILE", type=FILE, help="A configuration file, instead of the default ones."),
     _common("--json", is_flag=True, help="Print one JSON document; errors too."),
     _common("--quiet", "-q", is_flag=True, help="Print identifiers only."),
     _common("--debug", is_flag=True, help="Log everything, and show tracebacks."),
@@ -159,7 +159,7 @@ IMPORTING = (
         "rate_limit",
         metavar="FILES",
         type=click.IntRange(0),
-        help="The most files to load a second.",
+        help="The most files to load per second.",
     ),
     *ENGINES,
 )

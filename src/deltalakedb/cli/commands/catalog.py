@@ -37,7 +37,7 @@ _FINDINGS = {
 def doctor(cli: Invocation, tables: tuple[str, ...]) -> int:
     """Check the address, driver, connection, schema, rights and durability, and then each table.
 
-    A table is fine if it is not frozen, and its location and a few of its data files are there. The commits
+    A table is fine if it is not frozen, and its location and a few of its data files exist. The commits
     since its newest checkpoint must be in _delta_log with their sizes, the newest ones byte for byte. That
     checkpoint must be readable, and _last_checkpoint must name no later one. No commit may have waited for
     more than 60 seconds, and no other writer may have committed there. Nothing is changed;
@@ -80,10 +80,10 @@ def _view_checks(address: str, checks: Sequence[Check]) -> Iterator[Item]:
 
 @command("migrate", CHANGING)
 def migrate(cli: Invocation, dry_run: bool) -> None:
-    """Create the catalog's tables, or bring them up to date. The owner's command.
+    """Create the catalog's tables, or bring them up to date.
 
-    It works if catalog.create and catalog.auto_migrate are off: those settings keep other users of the
-    database from doing this by accident.
+    This works even if catalog.create and catalog.auto_migrate are off: those settings keep other users of the
+    database from doing it by accident.
 
     \b
     Examples:

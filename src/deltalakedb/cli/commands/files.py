@@ -37,7 +37,7 @@ _COLUMNS = ("path", "size", "num_records", "modification_time", "partition_value
 @table_command("files")
 @option("--where", metavar="SQL", help="Only files that may hold rows for a condition.")
 @number("--version", "N", "The files at a version; default: the newest.")
-@number("--limit", "N", "Show at most so many.")
+@number("--limit", "N", "Show at most N files.")
 def list_files(
     cli: Invocation, catalog: Catalog, name: str, where: str | None, version: int | None, limit: int | None
 ) -> None:
@@ -95,13 +95,13 @@ def _view(document: dict[str, Any]) -> Iterator[Item]:
     "How long removed files stay; by default what the table's property says, or a week.",
 )
 @flag("--no-check", "Allow a shorter retention than the table's: readers may lose files.")
-@flag("--full", "Also list the table's folder, for files that no version knows.")
+@flag("--full", "Also list the table's folder, for files that no version references.")
 @option(
     "--keep-version",
     "keep_versions",
     type=click.IntRange(min=0),
     multiple=True,
-    help="A version whose files stay; may be given more than once.",
+    help="A version whose files stay; repeatable.",
 )
 @option("--output", metavar="PATH", help="Write the list there as Parquet, with --engine spark.")
 def vacuum(
@@ -192,7 +192,7 @@ def gc(cli: Invocation, catalog: Catalog, name: str | None, older_than: float, d
     found = catalog.gc(name, older_than_hours=older_than, dry_run=True)
     count = sum(len(g.files) + len(g.work_folders) for g in found)
     if not dry_run and count:
-        cli.confirm(f"Delete {render.many(count, 'file')} that no version knows?")
+        cli.confirm(f"Delete {render.many(count, 'file')} that no version references?")
         found = catalog.gc(name, older_than_hours=older_than)
     leftovers = [g for g in found if g.files or g.work_folders]
     rows = [(g.table, len(g.files), render.size(g.size_bytes), len(g.work_folders)) for g in leftovers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import click
@@ -48,8 +49,12 @@ def mirror() -> None:
     """
 
 
-@table_command("status", required=False, group=mirror)
-@flag("--look", "Look into the logs too, for commits that are not in the catalog.")
+#: a command of the group with the argument TABLE
+on_table = partial(table_command, group=mirror)
+
+
+@on_table("status", required=False)
+@flag("--look", "Also list the logs, to find commits that are not in the catalog.")
 def status(cli: Invocation, catalog: Catalog, name: str | None, look: bool) -> int:
     """Show how far each log is behind its table, and why.
 
@@ -125,7 +130,7 @@ def _attempts(number: int, wait: float | None) -> str:
 def verify(cli: Invocation, tables: tuple[str, ...], no_replay: bool) -> int:
     """Compare log and catalog at every version: bytes, replay, checkpoints. Nothing is changed.
 
-    This is `deltasql verify --level full`, and every checkpoint by itself. Without a table all are
+    This is `deltasql verify --level full` plus a check of every checkpoint. Without a table all are
     compared. Exit code 3 for drift, 5 if another writer's commit has the version of ours.
 
     \b
@@ -148,15 +153,15 @@ def _code_of(findings: Sequence[Difference]) -> ExitCode:
     return ExitCode.DRIFT if findings else ExitCode.OK
 
 
-@table_command("run", required=False, group=mirror, short_help="Publish what waits, once or as a service.")
+@on_table("run", required=False, short_help="Publish waiting commits, once or as a service.")
 @flag("--watch", "Keep running until Ctrl-C or SIGTERM.")
 @interval(1.0, "With --watch, the pause between two rounds.")
 def run(cli: Invocation, catalog: Catalog, name: str | None, watch: bool, interval: float) -> int:
-    """Publish what waits, and write due checkpoints: once, or as a service. Any number may run.
+    """Publish waiting commits and write due checkpoints, once or as a service. Several processes may run it.
 
-    A table whose last attempt failed is left alone until its next try is due; naming it forces one. What was
-    left is named: frozen tables (exit code 5), failed and waiting ones and those whose checkpoint or the
-    manifest of whose transaction cannot be written (75), paused ones (0).
+    A table whose last attempt failed is skipped until its next attempt is due; naming it forces one. Tables
+    that are not up to date are listed: frozen ones (exit code 5), those whose commits, checkpoint or
+    transaction manifest could not be written (75), and paused ones (0).
 
     \b
     Examples:
@@ -165,7 +170,7 @@ def run(cli: Invocation, catalog: Catalog, name: str | None, watch: bool, interv
       deltasql mirror run --watch --interval 5
     """
     if watch and name is not None:
-        raise click.UsageError("--watch looks after all tables: leave the name out")
+        raise click.UsageError("--watch publishes all tables: leave the name out")
     if watch:
         cli.note(f"Publishing the tables of {catalog.uri}; Ctrl-C ends it.")
         with stop_on_signal() as stop:
@@ -205,7 +210,7 @@ def _report_pass(cli: Invocation, done: Pass, **more: Any) -> int:
     return next((c for c in (ExitCode.FROZEN, ExitCode.TRY_AGAIN) if c in codes), ExitCode.OK)
 
 
-@table_command("pause", required=False, group=mirror, short_help="Pause publishing.")
+@on_table("pause", required=False, short_help="Pause publishing.")
 def pause(cli: Invocation, catalog: Catalog, name: str | None) -> None:
     """Pause publishing, for a table or the whole catalog. Commits continue.
 
@@ -222,12 +227,12 @@ def pause(cli: Invocation, catalog: Catalog, name: str | None) -> None:
     cli.show({"table": name, "paused": True}, line)
 
 
-@table_command("resume", required=False, group=mirror)
+@on_table("resume", required=False)
 def resume(cli: Invocation, catalog: Catalog, name: str | None) -> int:
-    """Resume publishing, and publish what waits.
+    """Resume publishing, and publish waiting commits.
 
-    Without a table the pause of the whole catalog ends. Tables that were paused by name stay so, and are
-    named: resume each by its name.
+    Without a table, this ends the pause of the whole catalog. Tables that were paused by name stay paused and
+    are listed: resume each by its name.
 
     \b
     Examples:
@@ -237,7 +242,7 @@ def resume(cli: Invocation, catalog: Catalog, name: str | None) -> int:
     return _report_pass(cli, catalog.mirror.resume(name), table=name, paused=False)
 
 
-@table_command("repair", PREVIEWING, LEASING, group=mirror, short_help="Rewrite lost or damaged log files.")
+@on_table("repair", PREVIEWING, LEASING, short_help="Rewrite lost or damaged log files.")
 @flag(
     "--create-folder",
     "Write the log even if the table's folder is missing or empty; without it that is an error.",
@@ -264,14 +269,14 @@ def repair(cli: Invocation, catalog: Catalog, name: str, dry_run: bool, create_f
         verb = "would begin" if dry_run else "begin"
         view.append(f"Readers {verb} at a checkpoint of version {done.begins_at}: older commits are lost.")
     if done.unfrozen:
-        view.append("The table is no longer frozen; `deltasql mirror run` publishes what waits.")
+        view.append("The table is no longer frozen; `deltasql mirror run` publishes waiting commits.")
     if done.left:
         view += ["Left alone:", difference_rows(done.left)]
     cli.show({"table": name, **asdict(done)}, view, map(str, done.rewritten))
     return _code_of(done.left)
 
 
-@table_command("rebuild", LEASING, group=mirror, short_help="Make the whole log in an empty place.")
+@on_table("rebuild", LEASING, short_help="Write the whole log to an empty location.")
 @argument("location")
 def rebuild(cli: Invocation, catalog: Catalog, name: str, location: str) -> None:
     """Write the whole log of a table from the catalog to a location that has none.
@@ -290,11 +295,11 @@ def rebuild(cli: Invocation, catalog: Catalog, name: str, location: str) -> None
     cli.show(document, f"{which} in {location}/_delta_log{begins}.")
 
 
-@table_command("recover", group=mirror, short_help="Adopt commits of a log that is ahead.")
+@on_table("recover", short_help="Adopt commits of a log that is ahead.")
 def recover(cli: Invocation, catalog: Catalog, name: str) -> None:
     """Adopt the commits of a log that is ahead of the catalog, and make the table writable again.
 
-    That is the case after the database came back from an older backup, or after another engine wrote.
+    The log is ahead if the database was restored from an older backup, or if another engine wrote.
 
     \b
     Examples:
@@ -306,19 +311,19 @@ def recover(cli: Invocation, catalog: Catalog, name: str) -> None:
     cli.show({"table": name, "adopted": adopted, "version": version}, line, map(str, adopted))
 
 
-@table_command("resolve", CHANGING, LEASING, group=mirror, short_help="Resolve a diverged log.")
+@on_table("resolve", CHANGING, LEASING, short_help="Resolve a diverged log.")
 @flag(
     "--keep-theirs",
     "Their commits stay; ours go on top with new versions.",
     required=True,
     expose_value=False,  # the only way there is, and one to confirm
 )
-@flag("--allow-split", "Drop part of a transaction although its other parts stay in other tables.")
+@flag("--allow-split", "Drop part of a transaction even if its other parts stay in other tables.")
 def resolve(cli: Invocation, catalog: Catalog, name: str, allow_split: bool, dry_run: bool) -> int:
     """Resolve a divergence: the log has another writer's commit at a version that we committed too.
 
     Only commits of ours that were never published move. Those that conflict with theirs are dropped
-    and listed: exit code 4. With --dry-run every commit is named, with what would become of it.
+    and listed: exit code 4. --dry-run lists every commit and what would become of it.
 
     Other tables that diverged and share a transaction with this one are resolved with it. A transaction that
     would be dropped here and kept in another table is refused, unless --allow-split is given.
@@ -366,12 +371,12 @@ def _view_resolved(done: Resolved, title: str) -> Iterator[Item]:
         yield f"  ✗ Transaction {txn} stays in {', '.join(tables)}: {needs}.", "red"
 
 
-@table_command("policy", group=mirror, short_help="Show or set the policy for foreign commits.")
+@on_table("policy", short_help="Show or set the policy for foreign commits.")
 @argument("policy", required=False, type=click.Choice(["freeze", "adopt"]))
 def policy(cli: Invocation, catalog: Catalog, name: str, policy: str | None) -> None:
     """Show or set what happens when another engine commits beyond the catalog's newest version.
 
-    `freeze` refuses writes until a person decides; `adopt` adopts such commits before the next write. A
+    `freeze` refuses writes until you decide; `adopt` adopts such commits before the next write. A
     commit at the version of one of ours always freezes the table.
 
     \b
@@ -385,8 +390,8 @@ def policy(cli: Invocation, catalog: Catalog, name: str, policy: str | None) -> 
     cli.show({"table": name, "policy": now}, f"Commits of other writers to {name}: {now}.", [now])
 
 
-@table_command("fence", group=mirror, short_help="Block writers that bypass the catalog.")
-@flag("--remove", "Take the fence away.")
+@on_table("fence", short_help="Block writers that bypass the catalog.")
+@flag("--remove", "Remove the fence.")
 def fence(cli: Invocation, catalog: Catalog, name: str, remove: bool) -> None:
     """Block writers that bypass the catalog. Readers are not affected.
 
@@ -405,7 +410,7 @@ def fence(cli: Invocation, catalog: Catalog, name: str, remove: bool) -> None:
     cli.show(document, f"{name} {state} {since}.", [] if version is None else [str(version)])
 
 
-@table_command("prune", PREVIEWING, group=mirror, short_help="Delete old commit bytes in the catalog.")
+@on_table("prune", PREVIEWING, short_help="Delete old commit bytes in the catalog.")
 def prune(cli: Invocation, catalog: Catalog, name: str, dry_run: bool) -> None:
     """Delete the bytes of published commits that a published checkpoint covers from the catalog.
 
@@ -428,9 +433,7 @@ def _deleted(dry_run: bool) -> str:
     return "would be deleted" if dry_run else "deleted"
 
 
-@table_command(
-    "clean", PREVIEWING, LEASING, group=mirror, short_help="Delete log files that are old and covered."
-)
+@on_table("clean", PREVIEWING, LEASING, short_help="Delete log files that are old and covered.")
 def clean(cli: Invocation, catalog: Catalog, name: str, dry_run: bool) -> None:
     """Delete log files whose retention has ended and that a published checkpoint covers.
 
@@ -452,9 +455,7 @@ def clean(cli: Invocation, catalog: Catalog, name: str, dry_run: bool) -> None:
     cli.show({**document, "dry_run": dry_run}, lines + shown, deleted)
 
 
-@table_command(
-    "compact", PREVIEWING, LEASING, group=mirror, short_help="Write one file for a range of versions."
-)
+@on_table("compact", PREVIEWING, LEASING, short_help="Write one file for a range of versions.")
 @argument("start", type=click.IntRange(min=0))
 @argument("end", type=click.IntRange(min=1))
 def compact(cli: Invocation, catalog: Catalog, name: str, start: int, end: int, dry_run: bool) -> None:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     metavar="NAME=LOCATION",
     type=PAIR,
     multiple=True,
-    help="A table that may be created at a location outside of the catalog's root. Can be repeated.",
+    help="A table that may be created at a location outside of the catalog's root. Repeatable.",
 )
 @number("--max-bytes", "BYTES", "The largest commit that is accepted, instead of service.max_bytes.", 1)
 def serve(
@@ -52,7 +52,7 @@ def serve(
     Each commit that a session configured by deltalakedb.spark.configure makes is sent here, decided in the
     database and published before it is answered. The token comes from --token-file, from the setting
     service.token_file or from the variable DELTASQL_SERVICE__TOKEN; it is never shown. Ctrl-C and SIGTERM end
-    the service once requests under way are answered. GET /health reports whether the catalog can be reached.
+    the service once open requests are answered. GET /health reports whether the catalog can be reached.
 
     \b
     Examples:

@@ -185,7 +185,7 @@ def _label(kind: DataType) -> str:
 
 
 @table_command("history")
-@number("--limit", "N", "Show at most so many, the newest first.")
+@number("--limit", "N", "Show only the newest N commits.")
 def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> None:
     """Show a table's commits, the newest first.
 
@@ -331,7 +331,7 @@ def _columns(
 
 
 @table_command("drop", CHANGING)
-@flag("--force", "Drop it although commits were never published, and lose them.")
+@flag("--force", "Drop it even if unpublished commits are lost.")
 def drop_table(cli: Invocation, catalog: Catalog, name: str, force: bool, dry_run: bool) -> None:
     """Remove a table from the catalog. Its data files and _delta_log stay as a plain Delta table.
 

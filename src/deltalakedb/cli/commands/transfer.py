@@ -196,8 +196,8 @@ def _versions(found: ImportPlan | ImportReport) -> str:
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
     help="A file of lines NAME PATH instead of a place to search; - reads them from the input.",
 )
-@option("--namespace", metavar="NAME", help="Put before the names of tables that are found.")
-@number("--parallel", "N", "Tables at a time.", 1)
+@option("--namespace", metavar="NAME", help="The namespace of the tables that are found.")
+@number("--parallel", "N", "Tables to import at the same time.", 1)
 @flag("--no-catch-up", "Leave tables that were imported before as they are.")
 def import_all(
     cli: Invocation, root: str | None, list_file: str | None, no_catch_up: bool, dry_run: bool, **how: Any
