@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
     OK = 0, "fine"
     ERROR = 1, "an error"
     USAGE = 2, "wrong usage: an argument, an address, a condition or a setting"
-    DRIFT = 3, "drift: `_delta_log` or the location is not what the catalog says"
+    DRIFT = 3, "drift: `_delta_log` or the location differs from the catalog"
     CONFLICT = 4, "another writer was first"
     FROZEN = 5, "a table is frozen, or its log has diverged"
     TRY_AGAIN = 75, "try again later: busy, full or unreachable"
@@ -72,5 +72,5 @@ def describe(error: BaseException) -> dict[str, Any]:
         message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
         suggestion = "check the path and its permissions"
     else:
-        suggestion = "run it again with --debug to see where it comes from"
+        suggestion = "run it again with --debug for a traceback"
     return DeltaSqlError(message, suggestion=suggestion).to_dict() | {"error": kind}

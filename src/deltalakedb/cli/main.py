@@ -58,7 +58,7 @@ class Deltasql(click.Group):
     ) -> Any:
         """Run one command; ends the process in standalone mode, returns the exit code otherwise."""
         words = list(sys.argv[1:] if args is None else args)
-        # an error in the line itself must be answered in the form asked for, wherever the option stands
+        # an error in the line itself must be answered in the form asked for, wherever the option is
         flags = _flags(self, words)
         invocation = Invocation(json="json" in flags, debug="debug" in flags)
         code = self._run(words, invocation, {"prog_name": "deltasql"} | extra)

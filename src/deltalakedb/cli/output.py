@@ -57,7 +57,7 @@ def view_reports(reports: Sequence[VerifyReport]) -> Iterator[Item]:
                 what += f", {many(report.versions_checked, 'version')}"
             if report.rows_checked:
                 what += f", {many(report.rows_checked, 'row')}"
-            yield f"{what}: the catalog holds what the log says ({report.level})."
+            yield f"{what}: the catalog matches the log ({report.level})."
             continue
         yield f"{what}: {many(report.num_differences, 'difference')}", "bold red"
         yield difference_rows(report.differences)

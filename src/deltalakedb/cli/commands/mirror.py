@@ -180,7 +180,7 @@ def run(cli: Invocation, catalog: Catalog, name: str | None, watch: bool, interv
     return _report_pass(cli, done)
 
 
-_WHY = "`deltasql mirror status {0}` says why"
+_WHY = "`deltasql mirror status {0}` shows why"
 _AGAIN, _FROZEN = (ExitCode.TRY_AGAIN, "yellow"), (ExitCode.FROZEN, "red")
 _ALL = "`deltasql mirror resume` if the whole catalog is"
 #: what may be left undone: exit code and style, line for people
@@ -367,7 +367,7 @@ def _view_resolved(done: Resolved, title: str) -> Iterator[Item]:
         else:
             yield f"  {what} {now} version {done.ours[ours.version]}"
     for txn, tables in done.split.items():
-        needs = "needs --allow-split" if done.dry_run else "bring the tables into line by hand"
+        needs = "needs --allow-split" if done.dry_run else "make the tables consistent by hand"
         yield f"  ✗ Transaction {txn} stays in {', '.join(tables)}: {needs}.", "red"
 
 

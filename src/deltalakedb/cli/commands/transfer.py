@@ -89,9 +89,9 @@ def import_(
       deltasql import /srv/lake/clicks web.clicks --engine spark --master 'local[8]'
     """
     if once and not follow:
-        raise click.UsageError("--once goes with --follow")
+        raise click.UsageError("--once needs --follow")
     if follow and (catch_up or dry_run):
-        raise click.UsageError("--follow goes with neither --catch-up nor --dry-run")
+        raise click.UsageError("--follow excludes --catch-up and --dry-run")
     if catch_up and dry_run:
         raise click.UsageError(
             "--dry-run plans a first import and does not go with --catch-up: `deltasql mirror status --look` "
