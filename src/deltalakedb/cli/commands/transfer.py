@@ -28,11 +28,11 @@ from deltalakedb.cli.options import (
 )
 from deltalakedb.cli.output import Rows, view_reports
 from deltalakedb.settings import use_config
+from deltalakedb.transfer import reports
 from deltalakedb.transfer.exporting import export_table
 from deltalakedb.transfer.following import follow_table
 from deltalakedb.transfer.importing import api as importing_api
 from deltalakedb.transfer.importing.plan import plan_import
-from deltalakedb.transfer.reports import LEVELS
 from deltalakedb.transfer.rollback import rollback_import
 from deltalakedb.transfer.verifying.verifier import verify_table
 
@@ -42,14 +42,6 @@ if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Item
-    from deltalakedb.transfer.reports import (
-        FollowReport,
-        ImportPlan,
-        ImportProgress,
-        ImportReport,
-        Level,
-        TableOutcome,
-    )
 
 
 @command("import", IMPORTING, CHANGING, LEASING)
@@ -107,7 +99,7 @@ def import_(
             return ExitCode.OK
         with cli.progress(f"importing {address.table}") as advance:
 
-            def report(progress: ImportProgress) -> None:
+            def report(progress: reports.ImportProgress) -> None:
                 verb = "importing" if progress.phase == "loading" else "verifying"
                 advance(progress.done, progress.total, f"{verb} {address.table}")
 
@@ -122,7 +114,7 @@ def import_(
 def _follow(cli: Invocation, path: str, uri: str, interval: float, *, once: bool, **how: Any) -> int:
     """Follow until Ctrl-C or SIGTERM, with a line for every look that found something."""
 
-    def report(found: FollowReport) -> None:
+    def report(found: reports.FollowReport) -> None:
         if found.error is not None:
             cli.note(f"{found.table}: the log cannot be reached: {found.error}")
         elif not once and found.action != "unchanged":
@@ -137,7 +129,7 @@ def _follow(cli: Invocation, path: str, uri: str, interval: float, *, once: bool
     return ExitCode.OK if last.error is None else ExitCode.TRY_AGAIN
 
 
-def _followed(report: FollowReport) -> str:
+def _followed(report: reports.FollowReport) -> str:
     where = f"{report.table} is at version {report.version}"
     if report.error is not None:
         return f"{where}; the log cannot be reached: {report.error}"
@@ -147,7 +139,7 @@ def _followed(report: FollowReport) -> str:
     return f"{what.get(report.action, '')}{where}{behind}{late}."
 
 
-def _view_plan(plan: ImportPlan) -> Iterator[Item]:
+def _view_plan(plan: reports.ImportPlan) -> Iterator[Item]:
     yield f"Would import {plan.location} as {plan.table}"
     yield {
         "versions": _versions(plan),
@@ -163,7 +155,7 @@ def _view_plan(plan: ImportPlan) -> Iterator[Item]:
     }
 
 
-def _view_import(done: ImportReport, address: str) -> Iterator[Item]:
+def _view_import(done: reports.ImportReport, address: str) -> Iterator[Item]:
     if done.action == "unchanged":
         yield f"{done.table} has every commit of its log: nothing to do."
         return
@@ -184,7 +176,7 @@ def _view_import(done: ImportReport, address: str) -> Iterator[Item]:
     }
 
 
-def _versions(found: ImportPlan | ImportReport) -> str:
+def _versions(found: reports.ImportPlan | reports.ImportReport) -> str:
     return f"{found.first_version} to {found.version} ({render.count(found.num_versions)})"
 
 
@@ -221,7 +213,7 @@ def import_all(
     address = cli.catalog_address()
     with use_config(cli.settings()), cli.progress("importing tables") as advance:
 
-        def progress(done: int, total: int, outcome: TableOutcome) -> None:
+        def progress(done: int, total: int, outcome: reports.TableOutcome) -> None:
             advance(done, total)
             if outcome.error is not None:
                 cli.note(f"{outcome.table} failed: {outcome.error.message}")
@@ -387,7 +379,7 @@ def export(
 
 @command("verify", ENGINES)
 @argument("tables", metavar="[TABLE]...", nargs=-1)
-@choice("--level", LEVELS, "digest", "How thorough to be.")
+@choice("--level", reports.LEVELS, "digest", "How thorough to be.")
 def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) -> int:
     """Compare tables with their logs, at the newest published version. Nothing is changed.
 
@@ -405,8 +397,8 @@ def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) 
     """
     with cli.open_tables(tables) as (catalog, names):
         uris = [catalog.table_uri(name) for name in names or [table.name for table in catalog.tables()]]
-        reports = [verify_table(uri, cast("Level", level), **engine) for uri in uris]
-    ok = all(r.ok for r in reports)
-    differing = [f"{r.table} {r.num_differences}" for r in reports if not r.ok]
-    cli.show({"ok": ok, "level": level, "tables": reports}, view_reports(reports), differing)
+        found = [verify_table(uri, cast("reports.Level", level), **engine) for uri in uris]
+    ok = all(r.ok for r in found)
+    differing = [f"{r.table} {r.num_differences}" for r in found if not r.ok]
+    cli.show({"ok": ok, "level": level, "tables": found}, view_reports(found), differing)
     return ExitCode.OK if ok else ExitCode.DRIFT
