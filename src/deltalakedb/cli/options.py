@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from deltalakedb.transfer.reports import FILE_LEVELS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -108,7 +110,7 @@ def choice(name: str, values: Iterable[str], default: str, text: str) -> Option:
 
 
 def verification(text: str) -> Option:
-    return choice("--verify", ["counts", "digest", "full", "data"], "digest", text)
+    return choice("--verify", FILE_LEVELS, "digest", text)
 
 
 def _take_over(ctx: click.Context, _: click.Parameter, value: bool) -> None:

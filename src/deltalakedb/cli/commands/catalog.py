@@ -8,17 +8,14 @@ from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode, exit_code
 from deltalakedb.cli.options import CHANGING, argument, command
 from deltalakedb.cli.output import Rows
-from deltalakedb.doctor import Check, examine
 from deltalakedb.exceptions import CatalogNotFoundError
-from deltalakedb.metastore import migrations
-from deltalakedb.metastore.database import Database
-from deltalakedb.settings import use_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Item
+    from deltalakedb.doctor import Check
     from deltalakedb.metastore.migrations import Migration
 
 _MARKS = {"ok": ("✓", ""), "warning": ("!", "yellow"), "failed": ("✗", "red")}
@@ -48,6 +45,9 @@ def doctor(cli: Invocation, tables: tuple[str, ...]) -> int:
       deltasql doctor
       deltasql doctor sales.orders --json
     """
+    from deltalakedb.doctor import examine
+    from deltalakedb.settings import use_config
+
     address, names = cli.one_catalog(tables)
     with use_config(cli.settings(create=False, auto_migrate=False)) as config:
         checks = list(examine(address, config, tables=names))
@@ -90,6 +90,9 @@ def migrate(cli: Invocation, dry_run: bool) -> None:
       deltasql migrate --dry-run
       deltasql migrate --catalog deltasql://postgres/owner@db.example.com/lake/meta
     """
+    from deltalakedb.metastore import migrations
+    from deltalakedb.metastore.database import Database
+
     address = cli.catalog_address()
     settings = cli.settings(create=not dry_run, auto_migrate=True)
     steps: Sequence[Migration]

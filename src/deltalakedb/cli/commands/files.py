@@ -18,9 +18,7 @@ from deltalakedb.cli.options import (
     table_command,
 )
 from deltalakedb.cli.output import Rows
-from deltalakedb.metastore.files import scan_files
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.table.arguments import predicate_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +47,9 @@ def list_files(
       deltasql files sales.orders --where "city = 'Rome' AND id > 100"
       deltasql files sales.orders --version 3 --quiet
     """
+    from deltalakedb.metastore.files import scan_files
+    from deltalakedb.table.arguments import predicate_of
+
     log = catalog.log(name)
     opened = log.open(version)
     predicate = predicate_of(where, opened.snapshot.metadata)

@@ -11,8 +11,6 @@ import click
 
 from deltalakedb.cli.context import stop_on_signal
 from deltalakedb.cli.options import PAIR, command, flag, number, option
-from deltalakedb.service.server import commit_server
-from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
 
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
@@ -59,6 +57,8 @@ def serve(
       deltasql serve --commits --token-file /run/deltasql/token
       deltasql serve --commits --port 0 --table sales.orders=/srv/lake/orders
     """
+    from deltalakedb.service.server import commit_server
+
     if not commits:
         raise click.UsageError("nothing to serve: pass --commits")
     token = _token(cli.settings(), token_file)
@@ -76,6 +76,8 @@ def serve(
 
 def _token(config: Config, path: str | None) -> Secret:
     """The token of the file that is named, else that of the settings."""
+    from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
+
     if path is not None:
         if not Path(path).exists():
             write_token(Path(path), new_token())

@@ -27,14 +27,7 @@ from deltalakedb.cli.options import (
     verification,
 )
 from deltalakedb.cli.output import Rows, view_reports
-from deltalakedb.settings import use_config
 from deltalakedb.transfer import reports
-from deltalakedb.transfer.exporting import export_table
-from deltalakedb.transfer.following import follow_table
-from deltalakedb.transfer.importing import api as importing_api
-from deltalakedb.transfer.importing.plan import plan_import
-from deltalakedb.transfer.rollback import rollback_import
-from deltalakedb.transfer.verifying.verifier import verify_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -80,6 +73,10 @@ def import_(
       deltasql import s3://theirs/orders partner.orders --follow --interval 30
       deltasql import /srv/lake/clicks web.clicks --engine spark --master 'local[8]'
     """
+    from deltalakedb.settings import use_config
+    from deltalakedb.transfer.importing.api import import_table
+    from deltalakedb.transfer.importing.plan import plan_import
+
     if once and not follow:
         raise click.UsageError("--once needs --follow")
     if follow and (catch_up or dry_run):
@@ -106,13 +103,14 @@ def import_(
             how["progress"] = report
             if follow:
                 return _follow(cli, path, uri, interval, once=once, **how)
-            done = importing_api.import_table(path, uri, catch_up=catch_up, **how)
+            done = import_table(path, uri, catch_up=catch_up, **how)
     cli.show({**done.to_dict(), "address": shown, "dry_run": False}, _view_import(done, shown), [shown])
     return ExitCode.OK
 
 
 def _follow(cli: Invocation, path: str, uri: str, interval: float, *, once: bool, **how: Any) -> int:
     """Follow until Ctrl-C or SIGTERM, with a line for every look that found something."""
+    from deltalakedb.transfer.following import follow_table
 
     def report(found: reports.FollowReport) -> None:
         if found.error is not None:
@@ -207,6 +205,9 @@ def import_all(
       deltasql import-all /srv/lake --namespace raw --parallel 4
       deltasql import-all --list tables.txt --json
     """
+    from deltalakedb.settings import use_config
+    from deltalakedb.transfer.importing.api import import_tables
+
     if (root is None) == (list_file is None):
         raise click.UsageError("give ROOT or --list FILE, one of them")
     source = root if root is not None else _read_list(list_file or "-")
@@ -221,7 +222,7 @@ def import_all(
                     cli.note(f"  → {outcome.error.suggestion}")
 
         how |= {"catch_up": not no_catch_up, "dry_run": dry_run, "progress": progress}
-        report = importing_api.import_tables(source, address.to_uri(redact=False), **how)
+        report = import_tables(source, address.to_uri(redact=False), **how)
     rows = []
     for table in report.tables:
         found = table.report or table.plan
@@ -267,9 +268,11 @@ def import_status(cli: Invocation, table: str | None) -> None:
       deltasql import-status
       deltasql import-status sales.orders --json
     """
+    from deltalakedb.transfer.importing import api
+
     address = cli.catalog_address() if table is None else cli.table_address(table)
     with cli.open_catalog(address.catalog):
-        found = importing_api.import_status(address.to_uri(redact=False))
+        found = api.import_status(address.to_uri(redact=False))
     rows = [
         (
             s.table,
@@ -313,6 +316,8 @@ def rollback(cli: Invocation, catalog: Catalog, name: str, dry_run: bool, **how:
       deltasql rollback sales.orders --yes
       deltasql rollback sales.orders --keep-batches 10 --yes
     """
+    from deltalakedb.transfer.rollback import rollback_import
+
     report = rollback_import(catalog.table_uri(name), dry_run=True, **how)
     if not dry_run:
         batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
@@ -357,6 +362,8 @@ def export(
       deltasql export sales.orders /archive/orders --history newest --data link
       deltasql export sales.orders --in-place --yes
     """
+    from deltalakedb.transfer.exporting import export_table
+
     if in_place == (path is not None):
         raise click.UsageError("give PATH or --in-place, one of them")
     if in_place and not dry_run:
@@ -395,6 +402,8 @@ def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) 
       deltasql verify sales.orders --level full
       deltasql verify --level counts --quiet || mail -s drift ops@example.com
     """
+    from deltalakedb.transfer.verifying.verifier import verify_table
+
     with cli.open_tables(tables) as (catalog, names):
         uris = [catalog.table_uri(name) for name in names or [table.name for table in catalog.tables()]]
         found = [verify_table(uri, cast("reports.Level", level), **engine) for uri in uris]
