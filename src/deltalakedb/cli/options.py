@@ -18,7 +18,6 @@ Option: TypeAlias = "Callable[[Any], Any]"
 MakeCommand: TypeAlias = "Callable[[Callable[..., Any]], click.Command]"
 
 option = click.option
-argument = click.argument
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -87,7 +86,7 @@ def table_command(
             with cli.open_tables([] if table is None else [table]) as (catalog, names):
                 return function(cli, catalog, names[0] if names else None, **given)
 
-        return command(name, *groups, **attributes)(argument("table", required=required)(run))
+        return command(name, *groups, **attributes)(click.argument("table", required=required)(run))
 
     return make
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode, exit_code
-from deltalakedb.cli.options import CHANGING, argument, command
+from deltalakedb.cli.options import CHANGING, command
 from deltalakedb.cli.output import Rows
 from deltalakedb.exceptions import CatalogNotFoundError
 
@@ -30,7 +32,7 @@ _FINDINGS = {
 
 
 @command("doctor")
-@argument("tables", metavar="[TABLE]...", nargs=-1)
+@click.argument("tables", metavar="[TABLE]...", nargs=-1)
 def doctor(cli: Invocation, tables: tuple[str, ...]) -> int:
     """Check the address, driver, connection, schema, rights and durability, and then each table.
 

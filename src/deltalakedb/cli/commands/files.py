@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import (
-    CHANGING,
-    LEASING,
-    SPARK_ENGINE,
-    flag,
-    number,
-    option,
-    table_command,
-)
+from deltalakedb.cli.options import CHANGING, LEASING, SPARK_ENGINE, flag, number, option, table_command
 from deltalakedb.cli.output import Rows
 from deltalakedb.protocol.codec import decode_json
 

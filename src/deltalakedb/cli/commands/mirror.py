@@ -15,7 +15,6 @@ from deltalakedb.cli.options import (
     CHANGING,
     LEASING,
     PREVIEWING,
-    argument,
     command,
     common,
     flag,
@@ -125,7 +124,7 @@ def _attempts(number: int, wait: float | None) -> str:
 
 
 @command("verify", group=mirror, short_help="Compare log and catalog at every version.")
-@argument("tables", metavar="[TABLE]...", nargs=-1)
+@click.argument("tables", metavar="[TABLE]...", nargs=-1)
 @flag("--no-replay", "Compare commit files only: faster, blind to wrong checkpoints.")
 def verify(cli: Invocation, tables: tuple[str, ...], no_replay: bool) -> int:
     """Compare log and catalog at every version: bytes, replay, checkpoints. Nothing is changed.
@@ -277,7 +276,7 @@ def repair(cli: Invocation, catalog: Catalog, name: str, dry_run: bool, create_f
 
 
 @on_table("rebuild", LEASING, short_help="Write the whole log to an empty location.")
-@argument("location")
+@click.argument("location")
 def rebuild(cli: Invocation, catalog: Catalog, name: str, location: str) -> None:
     """Write the whole log of a table from the catalog to a location that has none.
 
@@ -372,7 +371,7 @@ def _view_resolved(done: Resolved, title: str) -> Iterator[Item]:
 
 
 @on_table("policy", short_help="Show or set the policy for foreign commits.")
-@argument("policy", required=False, type=click.Choice(["freeze", "adopt"]))
+@click.argument("policy", required=False, type=click.Choice(["freeze", "adopt"]))
 def policy(cli: Invocation, catalog: Catalog, name: str, policy: str | None) -> None:
     """Show or set what happens when another engine commits beyond the catalog's newest version.
 
@@ -456,8 +455,8 @@ def clean(cli: Invocation, catalog: Catalog, name: str, dry_run: bool) -> None:
 
 
 @on_table("compact", PREVIEWING, LEASING, short_help="Write one file for a range of versions.")
-@argument("start", type=click.IntRange(min=0))
-@argument("end", type=click.IntRange(min=1))
+@click.argument("start", type=click.IntRange(min=0))
+@click.argument("end", type=click.IntRange(min=1))
 def compact(cli: Invocation, catalog: Catalog, name: str, start: int, end: int, dry_run: bool) -> None:
     """Write one log compaction file over a range of published versions.
 

@@ -7,17 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import (
-    CHANGING,
-    FILE,
-    PAIR,
-    argument,
-    command,
-    flag,
-    number,
-    option,
-    table_command,
-)
+from deltalakedb.cli.options import CHANGING, FILE, PAIR, command, flag, number, option, table_command
 from deltalakedb.cli.output import Rows
 from deltalakedb.cli.schema_text import read_schema
 from deltalakedb.exceptions import TableExistsError
@@ -226,7 +216,7 @@ def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> 
 
 
 @command("create", CHANGING)
-@argument("table")
+@click.argument("table")
 @option("--location", metavar="DIR", help="The folder of its files; default: one below catalog.root.")
 @option("--schema", "text", metavar="COLUMNS|FILE", help="id:long!,city:string, or a Delta schema's .json.")
 @option("--from-parquet", "parquet", metavar="FILE", type=FILE, help="Take the columns of a Parquet file.")

@@ -16,7 +16,6 @@ from deltalakedb.cli.options import (
     ENGINES,
     IMPORTING,
     LEASING,
-    argument,
     choice,
     command,
     flag,
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
 
 
 @command("import", IMPORTING, CHANGING, LEASING)
-@argument("path")
-@argument("table")
+@click.argument("path")
+@click.argument("table")
 @flag("--catch-up", "Import only the commits that other writers made since the import.")
 @flag("--follow", "Keep a read-only copy of a table that other engines write, until Ctrl-C or SIGTERM.")
 @interval(10.0, "With --follow, the pause between two looks at the log.")
@@ -179,7 +178,7 @@ def _versions(found: reports.ImportPlan | reports.ImportReport) -> str:
 
 
 @command("import-all", IMPORTING, CHANGING, LEASING)
-@argument("root", required=False)
+@click.argument("root", required=False)
 @option(
     "--list",
     "list_file",
@@ -259,7 +258,7 @@ def _read_list(name: str) -> Mapping[str, str]:
 
 
 @command("import-status")
-@argument("table", required=False)
+@click.argument("table", required=False)
 def import_status(cli: Invocation, table: str | None) -> None:
     """Show imports, running and ended: phase, batches, rate, time left, memory, error.
 
@@ -338,7 +337,7 @@ def rollback(cli: Invocation, catalog: Catalog, name: str, dry_run: bool, **how:
 
 
 @table_command("export", CHANGING, LEASING)
-@argument("path", required=False)
+@click.argument("path", required=False)
 @flag("--in-place", "Publish everything and remove the table from the catalog; its files stay.")
 @choice(
     "--history", ["full", "newest"], "full", "Which versions to write: full is all that the catalog holds."
@@ -385,7 +384,7 @@ def export(
 
 
 @command("verify", ENGINES)
-@argument("tables", metavar="[TABLE]...", nargs=-1)
+@click.argument("tables", metavar="[TABLE]...", nargs=-1)
 @choice("--level", reports.LEVELS, "digest", "How thorough to be.")
 def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) -> int:
     """Compare tables with their logs, at the newest published version. Nothing is changed.
