@@ -115,13 +115,9 @@ class Address:
         mode = options.get("sslmode") or env.get("PGSSLMODE")
         if not mode:
             mode = options["sslmode"] = "verify-full"
-        own_root = "sslrootcert" in options or env.get("PGSSLROOTCERT")
-        # libpq refuses the system's roots with any weaker mode
-        if (
-            mode == "verify-full"
-            and not own_root
-            and not Path("~/.postgresql/root.crt").expanduser().exists()
-        ):
+        own_root: object = "sslrootcert" in options or env.get("PGSSLROOTCERT")
+        own_root = own_root or Path("~/.postgresql/root.crt").expanduser().exists()
+        if mode == "verify-full" and not own_root:  # libpq refuses the system's roots with any weaker mode
             options["sslrootcert"] = "system"
         return options
 
@@ -436,12 +432,7 @@ _NUMBERS: Final = ("connect_timeout", "keepalives_count", "keepalives_idle", "ke
 #: The driver options that an address may have, by engine, and the pattern of each value.
 OPTIONS: Final[Mapping[str, Mapping[str, re.Pattern[str]]]] = {
     "sqlite": {"busy_timeout": _SECONDS, "synchronous": re.compile(r"EXTRA|FULL|NORMAL")},
-    "duckdb": {
-        "idle_release": _SECONDS,
-        "memory_limit": _SIZE,
-        "threads": _NUMBER,
-        "wait": _SECONDS,
-    },
+    "duckdb": {"idle_release": _SECONDS, "memory_limit": _SIZE, "threads": _NUMBER, "wait": _SECONDS},
     "postgres": {
         **dict.fromkeys((*_TEXTS, *_FILES), _TEXT),
         **dict.fromkeys((*_NUMBERS, "tcp_user_timeout"), _NUMBER),

@@ -77,11 +77,7 @@ class Catalog:
     """
 
     def __init__(
-        self,
-        uri: str | Address,
-        *,
-        config: Config | Mapping[str, Any] | None = None,
-        create: bool = False,
+        self, uri: str | Address, *, config: Config | Mapping[str, Any] | None = None, create: bool = False
     ) -> None:
         address = parse_address(uri).absolute()
         if address.is_table:
@@ -113,11 +109,7 @@ class Catalog:
         return registry.list_tables(self._database, namespace=namespace)
 
     def table(
-        self,
-        name: str,
-        *,
-        version: int | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        self, name: str, *, version: int | None = None, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTable:
         """Open a table by name."""
         options = None if storage_options is None else dict(storage_options)
@@ -139,12 +131,7 @@ class Catalog:
     def find(
         self, name: str | None = None, *, location: str | os.PathLike[str] | None = None
     ) -> Table | None:
-        """The table of a name or at a location, or None.
-
-        Args:
-            name: The table's name.
-            location: The table's root, a path or URL.
-        """
+        """The table of a name, or at a location (a path or URL), or None."""
         if (name is None) == (location is None):
             raise InvalidArgumentError("give either a name or a location")
         if location is not None:
@@ -167,12 +154,7 @@ class Catalog:
         return files.read_files(self._database, opened, where=predicate)
 
     def commits(self, name: str, *, limit: int | None = None) -> list[Commit]:
-        """A table's commits, newest first.
-
-        Args:
-            name: The table.
-            limit: The largest number of commits.
-        """
+        """A table's commits, newest first, and at most ``limit`` of them."""
         return list(self.log(name).history(limit))
 
     def log(self, name: str) -> SqlTxnLogReader:
@@ -236,11 +218,7 @@ class Catalog:
             write_deltalake(self._uri(name, location), data, **options)
 
     def register(
-        self,
-        name: str,
-        location: str | os.PathLike[str],
-        *,
-        storage_options: Mapping[str, str] | None = None,
+        self, name: str, location: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTable:
         """Import the plain Delta table at a location in place: no file is moved or rewritten."""
         with use_config(self._config):
@@ -291,29 +269,22 @@ class Catalog:
             older_than_hours: Younger files stay, as do those of operations in progress.
             dry_run: Delete nothing.
         """
-
-        def collected(table: Table) -> Garbage:
-            options = self._config.storage_options_for(table.location)
-            return collect(
-                self._database,
-                table.name,
-                older_than_hours=older_than_hours,
-                dry_run=dry_run,
-                storage_options=options,
-            )
-
-        if name is not None:
-            table = self.describe(name)
-            registry.refuse_followed(table)
-            return [collected(table)]
+        # the owners of a followed table may be writing files that the catalog does not know yet
+        if name is None:
+            tables = [table for table in self.tables() if table.state != registry.FOLLOWING]
+        else:
+            tables = [self.describe(name)]
+            registry.refuse_followed(tables[0])
+        how: dict[str, Any] = {"older_than_hours": older_than_hours, "dry_run": dry_run}
         found = []
-        for table in self.tables():
-            # the owners of a followed table may be writing files that the catalog does not know yet
-            if table.state != registry.FOLLOWING:
-                try:
-                    found.append(collected(table))
-                except TableFrozenError as error:
-                    found.append(Garbage(table.name, (), (), 0, deleted=False, kept=error.message))
+        for table in tables:
+            options = self._config.storage_options_for(table.location)
+            try:
+                found.append(collect(self._database, table.name, storage_options=options, **how))
+            except TableFrozenError as error:
+                if name is not None:
+                    raise
+                found.append(Garbage(table.name, (), (), 0, deleted=False, kept=error.message))
         return found
 
     @property
@@ -359,7 +330,7 @@ class Catalog:
             txn_uuid: As in ``transaction``.
 
         Returns:
-            The result of the call that was committed.
+            What ``work`` returned in the transaction that was committed.
         """
         attempts = Retries(retries)
         while True:
@@ -454,12 +425,7 @@ class Mirror:
         return done.with_left(outbox.status(self._database, name))
 
     def run(self, *, stop: threading.Event | None = None, interval: float = 1.0) -> Pass:
-        """Publish the waiting commits of all tables, once or repeatedly.
-
-        Args:
-            stop: Repeat until this event is set; without one there is a single pass.
-            interval: Seconds between two passes.
-        """
+        """Publish the waiting commits of all tables: once, or every ``interval`` seconds until ``stop``."""
         reconciler.checked_interval(interval)
         if stop is None:
             return reconciler.run_once(self._database)
@@ -495,9 +461,7 @@ class Mirror:
     def clean(self, name: str, *, dry_run: bool = False) -> CleanupPlan:
         """Delete log files whose retention has ended and that a published checkpoint covers.
 
-        Args:
-            name: The table.
-            dry_run: Only list them.
+        A dry run only lists them.
         """
         options = self._options(name)
         return checkpointer.clean(self._database, name, storage_options=options, dry_run=dry_run)
@@ -507,13 +471,10 @@ class Mirror:
         return checkpointer.prune(self._database, name, dry_run=dry_run)
 
     def compact(self, name: str, start: int, end: int, *, dry_run: bool = False) -> str | None:
-        """Write a log compaction file over some published versions; its path, or None if it exists.
+        """Write a log compaction file over the published versions ``start`` to ``end``.
 
-        Args:
-            name: The table.
-            start: The first version.
-            end: The last version, above the first.
-            dry_run: Only return what would be written.
+        Returns:
+            The path of the file, which a dry run does not write; None if the file exists.
         """
         table = registry.find(self._database, name)
         registry.refuse_followed(table)

@@ -29,6 +29,9 @@ class DeltaSqlError(DeltaError):
 
     transient: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, transient: bool = False) -> None:
+        cls.transient = cls.transient or transient
+
     def __init__(
         self,
         message: str,
@@ -149,22 +152,16 @@ class CatalogAccessError(CatalogError):
     """The database refused for lack of rights."""
 
 
-class CatalogBusyError(CatalogError):
+class CatalogBusyError(CatalogError, transient=True):
     """Another process has locked the database."""
 
-    transient = True
 
-
-class CatalogFullError(CatalogError):
+class CatalogFullError(CatalogError, transient=True):
     """There is no space left for the database."""
 
-    transient = True
 
-
-class CatalogUnavailableError(CatalogError):
+class CatalogUnavailableError(CatalogError, transient=True):
     """The database cannot be reached, or the connection broke."""
-
-    transient = True
 
 
 class TableExistsError(DeltaSqlError, FileExistsError):
@@ -243,40 +240,30 @@ class DataFileCorruptError(StorageError):
     """A data file is cut short or damaged."""
 
 
-class StorageUnavailableError(StorageError):
+class StorageUnavailableError(StorageError, transient=True):
     """The store cannot be reached, or asks to try later."""
-
-    transient = True
 
 
 class CommitError(DeltaSqlError, CommitFailedError):
     """A commit that did not happen."""
 
 
-class ConflictError(CommitError):
-    """A concurrent commit conflicts with this one. ``version`` is that of the other commit."""
+class ConflictError(CommitError, transient=True):
+    """A concurrent commit conflicts with this one. ``version`` is that of the other commit.
 
-    transient = True
+    Attributes:
+        kind: The rule that was violated, such as ``concurrent_append``.
+        operation: The operation of the other commit.
+        predicate: The predicate by which rows were read that the other commit added.
+        files: Paths of conflicting files in the table, or some of them if there are many.
+    """
 
-    @property
-    def kind(self) -> str | None:
-        """The rule that was violated, such as ``concurrent_append``."""
-        return self.context.get("kind")
-
-    @property
-    def operation(self) -> str | None:
-        """The operation of the other commit."""
-        return self.context.get("operation")
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Paths of conflicting files in the table, or some of them if there are many."""
-        return tuple(self.context.get("files", ()))
-
-    @property
-    def predicate(self) -> str | None:
-        """The predicate by which rows were read that the other commit added."""
-        return self.context.get("predicate")
+    def __init__(self, message: str, **about: Any) -> None:
+        super().__init__(message, **about)
+        self.kind: str | None = about.get("kind")
+        self.operation: str | None = about.get("operation")
+        self.predicate: str | None = about.get("predicate")
+        self.files: tuple[str, ...] = tuple(about.get("files", ()))
 
     def to_dict(self) -> dict[str, Any]:
         """The error as plain data, with the kind of the conflict."""
@@ -284,14 +271,12 @@ class ConflictError(CommitError):
         return super().to_dict() | {name: getattr(self, name) for name in names} | {"files": list(self.files)}
 
 
-class CommitUnknownError(CommitError):
+class CommitUnknownError(CommitError, transient=True):
     """The outcome of a commit is unknown; repeating it with the same id returns the outcome.
 
     ``context["interrupted"]`` is True if a signal or an unexpected error interrupted the commit, rather than
     the database: then it is not repeated automatically.
     """
-
-    transient = True
 
 
 def commit_interrupted(error: BaseException, *, by_database: bool = False) -> CommitUnknownError:

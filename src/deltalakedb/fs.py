@@ -27,10 +27,7 @@ class DeltaStorageHandler(StockHandler):
     """
 
     def __init__(
-        self,
-        table_uri: str,
-        options: dict[str, str] | None = None,
-        known_sizes: dict[str, int] | None = None,
+        self, table_uri: str, options: dict[str, str] | None = None, known_sizes: dict[str, int] | None = None
     ) -> None:
         if is_deltasql(table_uri):
             table_uri, options = _root_of(TableHandle.open(table_uri, storage_options=options), options)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
@@ -230,9 +230,7 @@ class _Source:
         for key in path:
             if not isinstance(at, Mapping):
                 return at
-            if key not in at:
-                return _UNSET
-            at = at[key]
+            at = at.get(key, _UNSET)
         return at
 
     def origin(self, path: _Keys) -> str:
@@ -245,23 +243,14 @@ class _Source:
 
 
 def _variable(path: _Keys) -> str:
-    """The environment variable of a setting."""
-    path = path[:1] if path[:1] == ("storage",) else path
-    return _PREFIX + "__".join(part.upper() for part in path)
+    return _PREFIX + "__".join(part.upper() for part in (path[:1] if path[0] == "storage" else path))
 
 
-def _merge(sources: tuple[_Source, ...]) -> dict[str, Any]:
-    """The values of all sources; the first source that sets a value wins."""
-    merged: dict[str, Any] = {}
-    for source in reversed(sources):
-        merged = _updated(merged, source.values)
-    return merged
-
-
-def _updated(old: Any, new: Any) -> Any:
+def _merge(old: Any, new: Any) -> Any:
+    """The values of two sources; the new ones win."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return new
-    return {**old, **{key: _updated(old.get(key), value) for key, value in new.items()}}
+    return {**old, **{key: _merge(old.get(key), value) for key, value in new.items()}}
 
 
 def _read_arguments(sections: Mapping[str, Any]) -> _Source:
@@ -285,7 +274,12 @@ def _read_environment(known: _Sections) -> _Source:
             continue
         section, delimiter, key = name[len(_PREFIX) :].lower().partition("__")
         if section not in known:
-            _refuse_misspelt(name, section, known, nested=bool(delimiter))
+            if delimiter:
+                raise ConfigError(f"{name}: unknown section", suggestion=_nearest((section,), known))
+            for head, keys in known.items():
+                if (rest := section.removeprefix(f"{head}_")) in (keys or ()):
+                    hint = f"did you mean {_variable((head, rest))}?"
+                    raise ConfigError(f"{name}: unknown setting", suggestion=hint)
         elif known[section] is None:
             values[section] = _json_object(name, text)
         elif key:
@@ -295,17 +289,6 @@ def _read_environment(known: _Sections) -> _Source:
         else:
             raise ConfigError(f"{name} is a section", suggestion=f"set {name}__KEY")
     return _Source(values, None)
-
-
-def _refuse_misspelt(name: str, section: str, known: _Sections, *, nested: bool) -> None:
-    if nested:
-        raise ConfigError(f"{name}: unknown section", suggestion=_nearest((section,), known))
-    for head, keys in known.items():
-        key = section.removeprefix(f"{head}_")
-        if keys and key in keys:
-            raise ConfigError(
-                f"{name}: unknown setting", suggestion=f"did you mean {_variable((head, key))}?"
-            )
 
 
 def _json_object(name: str, text: str) -> dict[str, Any]:
@@ -327,7 +310,7 @@ def _read_file(path: str | os.PathLike[str] | None) -> _Source:
     """
     label = "" if path is not None else f"{_PREFIX}CONFIG: "
     named = path if path is not None else os.environ.get(f"{_PREFIX}CONFIG") or None
-    chosen = named if named is not None else _default_file()
+    chosen = _default_file() if named is None else named
     if chosen is None:
         return _Source({}, "")
     file = Path(chosen).expanduser()
@@ -340,9 +323,8 @@ def _read_file(path: str | os.PathLike[str] | None) -> _Source:
     except UnicodeDecodeError:
         raise ConfigError(f"{label}{file} is not UTF-8 text", suggestion="save it as UTF-8") from None
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        hint = "check the path and its permissions"
-        raise ConfigError(f"{label}{file} cannot be read: {reason}", suggestion=hint) from error
+        fault = f"{label}{file} cannot be read: {error.strerror or type(error).__name__}"
+        raise ConfigError(fault, suggestion="check the path and its permissions") from error
     values = _parse(file, text)
     if not isinstance(values, dict):
         raise ConfigError(f"{file} has no sections", suggestion="write [pool], and below it max_size = 8")
@@ -444,15 +426,13 @@ class Setting:
     help: str
 
 
-class Config(BaseModel):
+class Config(Section):
     """All settings, immutable. Arguments win over the environment, the environment over the default file.
 
     Example:
         >>> Config(pool={"max_size": 2}).pool.max_size
         2
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
     catalog: CatalogConfig = CatalogConfig()
     pool: PoolConfig = PoolConfig()
@@ -475,7 +455,7 @@ class Config(BaseModel):
     def __init__(self, file: str | os.PathLike[str] | None = None, /, **sections: Any) -> None:
         sources = (_read_arguments(sections), _read_environment(_known_keys()), _read_file(file))
         try:
-            super().__init__(**_merge(sources))
+            super().__init__(**reduce(_merge, [source.values for source in reversed(sources)]))
         except ValidationError as error:
             # pydantic's error contains the input, and with it secrets: it must not be the context of ours
             failure = _explain(error.errors(include_url=False), sources)
@@ -530,12 +510,9 @@ class Config(BaseModel):
             if isinstance(section, Section):
                 for key, field in type(section).model_fields.items():
                     settings.append(self._setting((name, key), getattr(section, key), field.description))
-            else:
-                settings += [
-                    self._setting((name, prefix, key), MASK, info.description)
-                    for prefix, options in section.items()
-                    for key in options
-                ]
+                continue
+            paths = ((name, prefix, key) for prefix, options in section.items() for key in options)
+            settings += [self._setting(path, MASK, info.description) for path in paths]
         return settings
 
     def _setting(self, path: tuple[str, ...], value: object, description: str | None) -> Setting:
@@ -545,14 +522,9 @@ class Config(BaseModel):
         return Setting(".".join(path), shown, origin, _variable(path), description or "")
 
 
-def _known_keys() -> dict[str, frozenset[str] | None]:
-    """The keys of each section; None if any key is allowed."""
-    known: dict[str, frozenset[str] | None] = {}
-    for name, info in Config.model_fields.items():
-        section = info.annotation
-        is_section = isinstance(section, type) and issubclass(section, Section)
-        known[info.alias or name] = frozenset(section.model_fields) if is_section else None  # type: ignore[union-attr]
-    return known
+def _known_keys() -> _Sections:
+    fields = {info.alias or name: info.annotation for name, info in Config.model_fields.items()}
+    return {name: frozenset(getattr(kind, "model_fields", ())) or None for name, kind in fields.items()}
 
 
 def _revealed(options: Mapping[str, OptionValue]) -> dict[str, str]:

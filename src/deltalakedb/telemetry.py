@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
+    from collections.abc import Callable, Mapping
 
 _log = logging.getLogger(__name__)
 
@@ -116,46 +114,11 @@ class Timer:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._start is None or not _subscribers:
             return
-        signal = SIGNALS.get(self._name)
-        if signal is None or "outcome" in signal.labels:
-            self._labels["outcome"] = self.outcome or ("ok" if kind is None else "error")
+        self._labels["outcome"] = self.outcome or ("ok" if kind is None else "error")
         _deliver(self._name, time.perf_counter() - self._start, self._labels)
 
 
 timed = Timer
-
-
-@dataclass(slots=True)
-class StatementCounter:
-    """The statements that were sent, by name and in order."""
-
-    statements: list[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.statements)
-
-
-@contextmanager
-def count_statements(*, this_thread: bool = False) -> Iterator[StatementCounter]:
-    """Collect the SQL statements of a block, those of all threads or of this one alone.
-
-    Example:
-        >>> with count_statements() as counter:
-        ...     emit("sql_statement", 1, engine="sqlite", statement="open_table")
-        >>> counter.statements
-        ['open_table']
-    """
-    counter, thread = StatementCounter(), threading.get_ident()
-
-    def collect(event: Event) -> None:
-        if event.name == "sql_statement" and (not this_thread or threading.get_ident() == thread):
-            counter.statements.append(event.labels.get("statement", ""))
-
-    unsubscribe = subscribe(collect)
-    try:
-        yield counter
-    finally:
-        unsubscribe()
 
 
 def _deliver(name: str, value: float, labels: dict[str, str]) -> None:

@@ -217,7 +217,7 @@ def test_pause_and_resume(
 
 
 def test_verify_and_repair(deltasql: Deltasql, deltasql_json: DeltasqlJson, root: Path) -> None:
-    assert "the log is what the catalog says" in deltasql("mirror", "verify").stdout
+    assert "the catalog matches the log" in deltasql("mirror", "verify").stdout
     commit_file(root, 0).unlink()
     report = deltasql_json("mirror", "verify", "t", code=3)
     assert (report["ok"], report["tables"][0]["differences"][0]["kind"]) == (False, "missing")

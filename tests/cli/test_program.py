@@ -12,12 +12,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import pyarrow as pa
 import pytest
 
 from cli.conftest import PROGRAM, environment
 from deltalakedb import Catalog
-from deltalakedb.cli.commands import all_commands, command_names
+from deltalakedb.cli.main import cli
 from deltalakedb.spark.jars import folder as jars_folder
 from support.spark import missing_reason
 
@@ -188,16 +189,20 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def test_a_command_answers_for_itself_without_loading_databases_and_arrow() -> None:
-    asked = "from deltalakedb.cli.main import cli; cli.main(['list', '--help'], standalone_mode=False)"
+@pytest.mark.parametrize("words", [["--help"], ["list", "--help"], ["import", "--help"]])
+def test_help_is_shown_without_loading_databases_and_arrow(words: list[str]) -> None:
+    asked = f"from deltalakedb.cli.main import cli; cli.main({words}, standalone_mode=False)"
     heavy = "import sys; print([m for m in ('pyarrow', 'pydantic', 'duckdb') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", f"{asked}; {heavy}"], capture_output=True, text=True, check=True
     )
-    assert "Usage: deltasql list" in done.stdout
+    assert "Usage: deltasql" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_every_command_is_named_like_its_file() -> None:
-    assert {name: command.name for name, command in all_commands().items()} == {n: n for n in command_names()}
-    assert {"import", "import-all", "list", "mirror"} <= set(command_names())
+def test_every_command_is_found_by_its_name() -> None:
+    context = click.Context(cli)
+    names = cli.list_commands(context)
+    found = {name: cli.get_command(context, name) for name in names}
+    assert {name: command.name for name, command in found.items() if command} == {n: n for n in names}
+    assert {"import", "import-all", "list", "mirror"} <= set(names)

@@ -51,7 +51,7 @@ def test_verify_ends_with_3_where_something_differs(
     deltasql: Deltasql, deltasql_json: DeltasqlJson, plain: Path, catalog_uri: str
 ) -> None:
     deltasql("import", str(plain), "t", "--quiet")
-    assert "holds what the log says" in deltasql("verify").stdout
+    assert "matches the log" in deltasql("verify").stdout
     for level in ("counts", "digest", "full", "data"):
         assert deltasql_json("verify", "t", "--level", level)["ok"] is True
     change(catalog_uri, "UPDATE dl_files SET size = size + 1 WHERE remove_version IS NULL")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from deltalakedb import Catalog, DeltaTable, telemetry, write_deltalake
+from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.address import parse_address
 from deltalakedb.commit import committer
 from deltalakedb.exceptions import CatalogError, CommitUnknownError, ConflictError, TableFrozenError
@@ -19,6 +19,7 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines.postgres import DIALECT, PostgresEngine
 from deltalakedb.metastore.files import appends, slots
 from support.lake import files_below, ids_of, root_of
+from support.statements import count_statements
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,11 +79,11 @@ def test_one_statement_writes_the_same_rows_as_the_long_way(
     names: list[str], catalog_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = names
-    with telemetry.count_statements() as counted:
+    with count_statements() as counted:
         write_deltalake(one, ROWS, mode="append")
     assert counted.statements == ["appends.ratify", "outbox.published", "outbox.advance"]
     monkeypatch.setattr(PostgresEngine, "dialect", replace(DIALECT, at_once=False))
-    with telemetry.count_statements() as counted:
+    with count_statements() as counted:
         write_deltalake(other, ROWS, mode="append")
     assert "appends.ratify" not in counted.statements
     database = Database.open(parse_address(catalog_uri))
@@ -118,7 +119,7 @@ def test_of_two_tables_none_is_written_where_one_has_changed(names: list[str], c
     catalog = Catalog(catalog_uri)
     one, other = (DeltaTable(uri) for uri in names)
     before = [len(files_below(root_of(t))) for t in (one, other)]
-    with telemetry.count_statements() as counted, catalog.transaction() as tx:
+    with count_statements() as counted, catalog.transaction() as tx:
         tx.write("a", ROWS)
         tx.write("b", ROWS)
     assert counted.statements.count("appends.ratify") == 1
@@ -184,7 +185,7 @@ def test_versions_that_other_processes_made_are_no_strangers(names: list[str]) -
     code = "import sys, pyarrow as pa; from deltalakedb import write_deltalake\n"
     code += "for _ in range(3): write_deltalake(sys.argv[1], pa.table(eval(sys.argv[2])), mode='append')"
     subprocess.run([sys.executable, "-c", code, names[0], repr(ROWS.to_pydict())], check=True, timeout=120)
-    with telemetry.count_statements() as counted:
+    with count_statements() as counted:
         write_deltalake(names[0], ROWS, mode="append")
     assert "appends.ratify" in counted.statements
     assert "snapshots.lock" not in counted.statements
@@ -197,7 +198,7 @@ def test_one_table_more_does_not_cost_the_others_their_short_way(
     monkeypatch.setattr(slots, "_KEPT", len(slots._encoders))
     for mode in ("error", "append"):
         write_deltalake(table_uri("more"), ROWS, mode=mode)
-    with telemetry.count_statements() as counted:
+    with count_statements() as counted:
         write_deltalake(names[1], ROWS, mode="append")
     assert "appends.ratify" in counted.statements
 

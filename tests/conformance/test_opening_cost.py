@@ -16,8 +16,8 @@ from deltalakedb.metastore.commits import digest
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.files import Counts
 from deltalakedb.metastore.ratify import Ratification, set_head, write_commits
-from deltalakedb.telemetry import count_statements
 from support.lake import ids, ids_of
+from support.statements import count_statements
 
 if TYPE_CHECKING:
     from conftest import TableUri

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import runpy
 from pathlib import Path
 
 import click
@@ -12,11 +13,11 @@ import pytest
 
 import deltalakedb
 from deltalakedb import Catalog
-from deltalakedb.cli.commands import all_commands
-from deltalakedb.cli.reference import page
+from deltalakedb.cli.main import cli
 from deltalakedb.table.transaction import Transaction
 
-REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+ROOT = Path(__file__).resolve().parents[2]
+REFERENCE = ROOT / "docs" / "reference"
 SYSTEM_TABLES = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'view'",
     "duckdb": "SELECT view_name AS name FROM duckdb_views() WHERE NOT internal",
@@ -24,11 +25,13 @@ SYSTEM_TABLES = {
 }
 
 
-COMMANDS = all_commands()
+CONTEXT = click.Context(cli)
+COMMANDS = {name: cli.get_command(CONTEXT, name) for name in cli.list_commands(CONTEXT)}
 
 
 def test_the_page_of_the_command_line_is_current() -> None:
-    made = "run: python -m deltalakedb.cli.reference > docs/reference/cli.md"
+    page = runpy.run_path(str(ROOT / "tools" / "cli_reference.py"))["page"]
+    made = "run: python tools/cli_reference.py > docs/reference/cli.md"
     assert (REFERENCE / "cli.md").read_text("utf-8") == page(), made
 
 

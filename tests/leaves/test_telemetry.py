@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import telemetry
-from deltalakedb.telemetry import Event, count_statements, emit, subscribe, timed
+from deltalakedb.telemetry import Event, emit, subscribe, timed
+from support.statements import count_statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake.exceptions import SchemaMismatchError
 
-from deltalakedb import Catalog, DeltaTable, telemetry, write_deltalake
+from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.exceptions import DeltaSqlError
 from support.lake import root_of
+from support.statements import count_statements
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,7 @@ def test_the_second_append_asks_for_the_lock_at_once(table_uri: TableUri) -> Non
     uri = table_uri("t")
     write_deltalake(uri, ROWS)
     write_deltalake(uri, ROWS, mode="append")
-    with telemetry.count_statements() as counted:
+    with count_statements() as counted:
         write_deltalake(uri, ROWS, mode="append")
     assert "snapshots.open" not in counted.statements
     assert "outbox.open" not in counted.statements

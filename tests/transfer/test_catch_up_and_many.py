@@ -25,7 +25,6 @@ from deltalakedb import (
     verify_table,
     write_deltalake,
 )
-from deltalakedb import telemetry as signals
 from deltalakedb.coordinator import guard
 from deltalakedb.exceptions import (
     AddressError,
@@ -40,13 +39,14 @@ from deltalakedb.transfer.importing import api, loader
 from deltalakedb.transfer.importing.api import discover
 from support.lake import ids, ids_of
 from support.sources import plain_table
+from support.statements import count_statements
 
 
 def test_catching_up_brings_only_new_commits(tmp_path: Path, catalog_uri: str) -> None:
     root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
     first = import_table(str(root), uri, catch_up=True)
     assert (first.action, first.version) == ("imported", 8)
-    with signals.count_statements() as asked:
+    with count_statements() as asked:
         nothing = import_table(str(root), uri, catch_up=True)
     assert (nothing.action, nothing.num_versions) == ("unchanged", 0)
     assert len(asked.statements) <= 3

@@ -159,9 +159,7 @@ class DeltaTable(AsyncProxy[SyncTable]):
             SerialQueue(),
         )
 
-    create = staticmethod(
-        async_function(SyncTable.create, lambda made: DeltaTable._of(made, SerialQueue())),
-    )
+    create = staticmethod(async_function(SyncTable.create, lambda made: DeltaTable._of(made, SerialQueue())))
     is_deltatable = staticmethod(async_function(SyncTable.is_deltatable))
 
     @property
@@ -334,11 +332,7 @@ class Catalog(AsyncProxy[SyncCatalog]):
     """
 
     def __init__(
-        self,
-        uri: str | Address,
-        *,
-        config: Config | Mapping[str, Any] | None = None,
-        create: bool = False,
+        self, uri: str | Address, *, config: Config | Mapping[str, Any] | None = None, create: bool = False
     ) -> None:
         super().__init__(lambda: SyncCatalog(uri, config=config, create=create), None)
         self._uri = parse_address(uri).to_uri()

@@ -45,41 +45,34 @@ class SerialQueue:
     """
 
     def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._busy = False
+        #: done when the last call has ended
+        self._last: Future[None] | None = None
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
         """Run a call when all before it have ended."""
-        if self._pid != os.getpid():
-            self._clear()  # the calls of the queue wait for threads of the parent process
         future: Future[T] = Future()
-        with self._lock:
-            self._waiting.append((future, call))
-            if self._busy:
-                return future
-            self._busy = True
-        _pool().submit(self._next)
-        return future
+        ended: Future[None] = Future()
 
-    def _next(self) -> None:
-        future, call = self._waiting.popleft()
-        if future.set_running_or_notify_cancel():
-            try:
-                result = call()
-            except BaseException as error:  # whatever it is, the caller gets it
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+        def work() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(call())
+                except BaseException as error:  # whatever it is, the caller gets it
+                    future.set_exception(error)
+            ended.set_result(None)
+
+        if self._pid != os.getpid():
+            # in a forked process, earlier calls wait for threads of the parent
+            self._pid, self._lock, self._last = os.getpid(), threading.Lock(), None
         with self._lock:
-            self._busy = bool(self._waiting)
-            if not self._busy:
-                return
-        _pool().submit(self._next)  # to the end of the pool's queue: queues take turns
+            before, self._last = self._last, ended
+        if before is None:
+            _pool().submit(work)
+        else:
+            before.add_done_callback(lambda _: _pool().submit(work))
+        return future
 
 
 def _submit(queue: SerialQueue | None, call: Callable[[], T]) -> Future[T]:

@@ -16,7 +16,7 @@ from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.output import Output
 from deltalakedb.exceptions import CatalogNotFoundError
 
-# a wrong word on the line is answered without settings, databases and Arrow, which cost time to import
+# wrong usage is reported without importing settings, databases and Arrow, which takes time
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -36,7 +36,7 @@ class Invocation(Output):
     # ---- settings and addresses ------------------------------------------------------------------------
 
     def settings(self, *, create: bool | None = None, auto_migrate: bool | None = None) -> Config:
-        """The settings of this run: file and environment, below what the command itself decides."""
+        """The settings of this run: file and environment, overridden by what the command itself decides."""
         from deltalakedb.settings import Config
 
         own = {"create": create, "auto_migrate": auto_migrate}
@@ -65,43 +65,8 @@ class Invocation(Output):
         if self.catalog is not None:
             raise click.UsageError("give the table's full address or --catalog with its name, not both")
         address = parse_address(target)
-        if address.table is None:
-            raise click.UsageError(f"{address.to_uri()} is a catalog's address: add ?table=NAME")
+        address.require_table()
         return address
-
-    # ---- catalogs --------------------------------------------------------------------------------------
-
-    @contextmanager
-    def open_catalog(self, address: Address | None = None, *, create: bool = False) -> Iterator[Catalog]:
-        """The catalog, closed again at the end.
-
-        Without ``create`` a missing one is not created, whatever the settings say: a command that only looks
-        must not answer a typing error with an empty catalog.
-        """
-        from deltalakedb.catalog import Catalog
-        from deltalakedb.metastore.database import Database
-        from deltalakedb.settings import use_config
-
-        address = (address or self.catalog_address()).catalog
-        with use_config(self.settings(create=None if create else False)):
-            try:
-                Database.open(address).ensure(create=create)
-            except CatalogNotFoundError as error:
-                if create:
-                    raise
-                raise CatalogNotFoundError(
-                    f"there is no catalog at {address.to_uri()}",
-                    suggestion="check the address, or create the catalog with `deltasql migrate`",
-                ) from error
-            with Catalog(address) as catalog:
-                yield catalog
-
-    @contextmanager
-    def open_table(self, target: str) -> Iterator[tuple[Catalog, str]]:
-        """The catalog of a table, and the table's name in it."""
-        address = self.table_address(target)
-        with self.open_catalog(address) as catalog:
-            yield catalog, address.table or ""
 
     def one_catalog(self, targets: Sequence[str]) -> tuple[Address, list[str]]:
         """The catalog of some tables, and their names in it; the catalog that is meant if there are none."""
@@ -109,21 +74,40 @@ class Invocation(Output):
         address, *others = {t.catalog for t in tables} or {self.catalog_address()}
         if others:
             raise click.UsageError("the tables are in several catalogs: name the tables of one at a time")
-        return address, [t.table or "" for t in tables]
+        return address, [t.require_table() for t in tables]
+
+    # ---- catalogs --------------------------------------------------------------------------------------
 
     @contextmanager
-    def open_optional(self, target: str | None) -> Iterator[tuple[Catalog, str | None]]:
-        """The catalog of a table and its name, or the catalog that is meant if no table is named."""
-        address = None if target is None else self.table_address(target)
-        with self.open_catalog(address) as catalog:
-            yield catalog, None if address is None else address.table
+    def open_catalog(self, address: Address | None = None, *, create: bool = False) -> Iterator[Catalog]:
+        """The catalog, closed again at the end.
+
+        Without ``create`` a missing one is not created, whatever the settings say: a command that only reads
+        must not answer a typing error with an empty catalog.
+        """
+        from deltalakedb.catalog import Catalog
+        from deltalakedb.settings import use_config
+
+        address = (address or self.catalog_address()).catalog
+        with use_config(self.settings(create=None if create else False)):
+            try:
+                opened = Catalog(address, create=create)
+            except CatalogNotFoundError as error:
+                if create:
+                    raise
+                raise CatalogNotFoundError(
+                    f"there is no catalog at {address.to_uri()}",
+                    suggestion="check the address, or create the catalog with `deltasql migrate`",
+                ) from error
+            with opened as catalog:
+                yield catalog
 
     @contextmanager
-    def each_table(self, targets: Sequence[str]) -> Iterator[tuple[Catalog, list[str]]]:
-        """The catalog of some tables and their names in it; all tables if none is named."""
+    def open_tables(self, targets: Sequence[str]) -> Iterator[tuple[Catalog, list[str]]]:
+        """The catalog of some tables and their names in it; the catalog that is meant if there are none."""
         address, names = self.one_catalog(targets)
         with self.open_catalog(address) as catalog:
-            yield catalog, names or [t.name for t in catalog.tables()]
+            yield catalog, names
 
     # ---- people ----------------------------------------------------------------------------------------
 

@@ -28,7 +28,7 @@ class ExitCode(IntEnum):
     OK = 0, "fine"
     ERROR = 1, "an error"
     USAGE = 2, "wrong usage: an argument, an address, a condition or a setting"
-    DRIFT = 3, "drift: `_delta_log` or the location is not what the catalog says"
+    DRIFT = 3, "drift: `_delta_log` or the location differs from the catalog"
     CONFLICT = 4, "another writer was first"
     FROZEN = 5, "a table is frozen, or its log has diverged"
     TRY_AGAIN = 75, "try again later: busy, full or unreachable"
@@ -61,27 +61,16 @@ def describe(error: BaseException) -> dict[str, Any]:
     """An error as plain data: the document that ``--json`` prints."""
     if isinstance(error, DeltaSqlError):
         return error.to_dict()
-    if isinstance(error, click.UsageError):
-        # the command's own help is the best advice on its usage
-        hint = f"`{error.ctx.command_path} --help` shows how it is used" if error.ctx else None
-        return _plain("UsageError", error.format_message(), hint)
+    kind, message, suggestion = type(error).__name__, " ".join(str(error).split()) or "no details", None
     if isinstance(error, click.ClickException):
-        return _plain(type(error).__name__, error.format_message(), None)
-    if isinstance(error, OSError):
-        where = f": {error.filename}" if error.filename else ""
-        return _plain(
-            type(error).__name__, f"{error.strerror or error}{where}", "check the path and its rights"
-        )
-    text = " ".join(str(error).split()) or "no details"
-    return _plain(type(error).__name__, text, "run it again with --debug to see where it comes from")
-
-
-def _plain(kind: str, message: str, suggestion: str | None) -> dict[str, Any]:
-    return {
-        "error": kind,
-        "message": message,
-        "table": None,
-        "version": None,
-        "suggestion": suggestion,
-        "transient": False,
-    }
+        message = error.format_message()
+        if isinstance(error, click.UsageError):
+            # the command's own help is the best advice on its usage
+            kind = "UsageError"
+            suggestion = f"`{error.ctx.command_path} --help` shows how it is used" if error.ctx else None
+    elif isinstance(error, OSError):
+        message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+        suggestion = "check the path and its permissions"
+    else:
+        suggestion = "run it again with --debug for a traceback"
+    return DeltaSqlError(message, suggestion=suggestion).to_dict() | {"error": kind}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deltalakedb._version import __version__
-from deltalakedb.cli.commands import command_names, load_command
 from deltalakedb.cli.context import Invocation
 from deltalakedb.cli.errors import ExitCode, describe, exit_code
 from deltalakedb.cli.options import common
@@ -20,6 +20,15 @@ from deltalakedb.cli.options import common
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+#: the commands of each module, which is imported when one of them is used
+_COMMANDS = {
+    "tables": ("list", "show", "schema", "history", "create", "drop"),
+    "files": ("files", "vacuum", "gc", "checkpoint"),
+    "transfer": ("import", "import-all", "import-status", "rollback", "export", "verify"),
+    "mirror": ("mirror",),
+    "catalog": ("doctor", "migrate"),
+    "serve": ("serve",),
+}
 _EPILOG = """\b
 Examples:
   export DELTASQL_CATALOG=deltasql://sqlite//srv/lake/meta.db
@@ -35,19 +44,23 @@ class Deltasql(click.Group):
     """A group whose every end, error or not, is an exit code, and that loads only the command it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's own signature
-        return command_names()
+        return sorted(name for names in _COMMANDS.values() for name in names)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        return load_command(cmd_name)
+        for module, names in _COMMANDS.items():
+            if cmd_name in names:
+                values = vars(importlib.import_module(f"deltalakedb.cli.commands.{module}")).values()
+                return next(c for c in values if isinstance(c, click.Command) and c.name == cmd_name)
+        return None
 
     def main(  # type: ignore[override]  # click's other parameters pass through
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any
     ) -> Any:
         """Run one command; ends the process in standalone mode, returns the exit code otherwise."""
         words = list(sys.argv[1:] if args is None else args)
-        # an error in the line itself must be answered in the form asked for, wherever the option stands
-        given = _given(self, words)
-        invocation = Invocation(json="json" in given, debug="debug" in given)
+        # an error in the line itself must be answered in the form asked for, wherever the option is
+        flags = _flags(self, words)
+        invocation = Invocation(json="json" in flags, debug="debug" in flags)
         code = self._run(words, invocation, {"prog_name": "deltasql"} | extra)
         if standalone_mode:
             sys.exit(code)
@@ -58,59 +71,43 @@ class Deltasql(click.Group):
             with _logging(invocation):
                 code = super().main(words, standalone_mode=False, obj=invocation, **extra)
                 sys.stdout.flush()
+                return code if isinstance(code, int) else ExitCode.OK
         except BrokenPipeError:
             # the reader of the pipe has seen enough; what is still buffered must not fail once more
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.OK
         except click.Abort as abort:
-            return _aborted(abort, invocation)
+            # click wraps Ctrl-C and the end of the input alike
+            interrupted = not isinstance(abort.__cause__ or abort.__context__, EOFError)
+            code = ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR
+            message = "interrupted: the operation in progress was rolled back" if interrupted else "no answer"
+            found = describe(click.ClickException(message)) | {"error": "Interrupted"}
         except Exception as error:
-            return _failed(error, invocation)
-        return code if isinstance(code, int) else ExitCode.OK
+            if invocation.debug:
+                traceback.print_exception(error)
+            code, found = exit_code(error), describe(error)
+        invocation.error(found, code)
+        return code
 
 
-def _given(group: click.Group, words: list[str]) -> set[str]:
+def _flags(command: click.Command, words: list[str], parent: click.Context | None = None) -> set[str]:
     """The flags on a line that may be wrong, without values of options and what follows ``--``."""
-    found: set[str] = set()
-    command: click.Command | None = group
-    parent: click.Context | None = None
-    rest = words
-    while command is not None:
-        context = click.Context(
-            command,
-            parent=parent,
-            resilient_parsing=True,
-            ignore_unknown_options=True,
-            allow_extra_args=True,
-            allow_interspersed_args=not isinstance(command, click.Group),
-        )
-        options, rest, _ = command.make_parser(context).parse_args(list(rest))
-        found.update(name for name, value in options.items() if value is True)
-        below = command.get_command(context, rest[0]) if isinstance(command, click.Group) and rest else None
-        if below is None and isinstance(command, click.Group) and rest:
-            # a word that is no command: the options of every command may follow it all the same
-            context.allow_interspersed_args = True
-            options, _, _ = command.make_parser(context).parse_args(list(rest))
-            found.update(name for name, value in options.items() if value is True)
-        command, parent, rest = below, context, rest[1:]
-    return found
-
-
-def _failed(error: Exception, invocation: Invocation) -> int:
-    if invocation.debug:
-        traceback.print_exception(error)
-    code = exit_code(error)
-    invocation.error(describe(error), code)
-    return code
-
-
-def _aborted(abort: click.Abort, invocation: Invocation) -> int:
-    # click wraps Ctrl-C and the end of the input alike
-    interrupted = not isinstance(abort.__cause__ or abort.__context__, EOFError)
-    code = ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR
-    message = "interrupted: whatever was under way was rolled back" if interrupted else "no answer was given"
-    invocation.error(describe(click.ClickException(message)) | {"error": "Interrupted"}, code)
-    return code
+    group = command if isinstance(command, click.Group) else None
+    context = click.Context(
+        command,
+        parent=parent,
+        resilient_parsing=True,
+        ignore_unknown_options=True,
+        allow_extra_args=True,
+        allow_interspersed_args=group is None,
+    )
+    options, rest, _ = command.make_parser(context).parse_args(list(words))
+    found = {name for name, value in options.items() if value is True}
+    if group is None or not rest:
+        return found
+    # a word that is no command: the options of every command may follow it all the same
+    below = group.get_command(context, rest[0]) or click.Command(None, params=group.params)
+    return found | _flags(below, rest[1:], context)
 
 
 @contextmanager

@@ -1,18 +1,23 @@
-"""Options that several commands have, and the decorator that makes a function a command."""
+"""Options that several commands have, and the decorators that make a function a command."""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from deltalakedb.transfer.reports import FILE_LEVELS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from deltalakedb.cli.context import Invocation
+
 Option: TypeAlias = "Callable[[Any], Any]"
+MakeCommand: TypeAlias = "Callable[[Callable[..., Any]], click.Command]"
 
 option = click.option
-argument = click.argument
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -24,15 +29,11 @@ def _common(*names: str, **attributes: Any) -> Option:
     return option(*names, expose_value=False, callback=_remember, **attributes)
 
 
+FILE = click.Path(exists=True, dir_okay=False)
 #: of every command, before or after its name
 COMMON = (
     _common("--catalog", metavar="ADDRESS", help="The catalog, instead of DELTASQL_CATALOG or the file's."),
-    _common(
-        "--config",
-        metavar="FILE",
-        type=click.Path(exists=True, dir_okay=False),
-        help="A configuration file, instead of the usual ones.",
-    ),
+    _common("--config", metavar="FILE", type=FILE, help="A configuration file, instead of the default ones."),
     _common("--json", is_flag=True, help="Print one JSON document; errors too."),
     _common("--quiet", "-q", is_flag=True, help="Print identifiers only."),
     _common("--debug", is_flag=True, help="Log everything, and show tracebacks."),
@@ -47,23 +48,45 @@ def common(function: Any, options: Sequence[Option] = COMMON) -> Any:
 
 
 def command(
-    name: str, *groups: Sequence[Option], **attributes: Any
-) -> Callable[[Callable[..., Any]], click.Command]:
+    name: str, *groups: Sequence[Option], group: click.Group | None = None, **attributes: Any
+) -> MakeCommand:
     """A command that gets the `Invocation` as its first argument.
 
     Args:
         name: Its name on the command line.
         groups: Options to add, such as `CHANGING`, besides those of every command.
+        group: The group that it belongs to.
         attributes: More arguments of `click.command`.
     """
 
     def make(function: Any) -> click.Command:
         own = function.__dict__.pop("__click_params__", [])
-        for group in (COMMON, *groups):
-            common(function, group)
+        for options in (COMMON, *groups):
+            common(function, options)
         function.__click_params__ += own
         made: click.Command = click.command(name, **attributes)(click.pass_obj(function))  # type: ignore[no-untyped-call]
+        if group is not None:
+            group.add_command(made)
         return made
+
+    return make
+
+
+def table_command(
+    name: str, *groups: Sequence[Option], required: bool = True, **attributes: Any
+) -> MakeCommand:
+    """A command with the argument TABLE: its function gets the open catalog and the table's name in it.
+
+    If TABLE is not required and not given, the name is None.
+    """
+
+    def make(function: Any) -> click.Command:
+        @functools.wraps(function)
+        def run(cli: Invocation, table: str | None, **given: Any) -> Any:
+            with cli.open_tables([] if table is None else [table]) as (catalog, names):
+                return function(cli, catalog, names[0] if names else None, **given)
+
+        return command(name, *groups, **attributes)(click.argument("table", required=required)(run))
 
     return make
 
@@ -76,12 +99,17 @@ def number(name: str, metavar: str | None, text: str, least: int = 0, **attribut
     return option(name, metavar=metavar, type=click.IntRange(least), help=text, **attributes)
 
 
+def interval(default: float, text: str) -> Option:
+    kind = click.FloatRange(min=0.01, max=86_400)  # Python's events cannot wait for any number of seconds
+    return option("--interval", metavar="SECONDS", type=kind, default=default, show_default=True, help=text)
+
+
 def choice(name: str, values: Iterable[str], default: str, text: str) -> Option:
     return option(name, type=click.Choice(list(values)), default=default, show_default=True, help=text)
 
 
 def verification(text: str) -> Option:
-    return choice("--verify", ["counts", "digest", "full", "data"], "digest", text)
+    return choice("--verify", FILE_LEVELS, "digest", text)
 
 
 def _take_over(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -91,40 +119,30 @@ def _take_over(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.with_resource(taking_over())
 
 
+_TAKE_OVER = "Take over from a process that has crashed, before its lease ends."
 #: of commands that can show what they would do
 PREVIEWING = (flag("--dry-run", "Show what would happen, and change nothing."),)
 #: of commands that change something
 CHANGING = (_common("--yes", "-y", is_flag=True, help="Do not ask for confirmation."), *PREVIEWING)
 #: of commands that hold a lease
-LEASING = (
-    flag(
-        "--take-over",
-        "Take over from a process that has crashed, before its lease ends.",
-        expose_value=False,
-        callback=_take_over,
-    ),
-)
+LEASING = (flag("--take-over", _TAKE_OVER, expose_value=False, callback=_take_over),)
 _SPARK = (
     option("--master", metavar="URL", help="Where Spark runs, such as local[*] or spark://host:7077."),
     option(
         "--remote", metavar="URL", help="A Spark Connect server, such as sc://host:15002, for --engine spark."
     ),
 )
+_ENGINE = "Where the work runs"
 #: of commands that Spark can run
 ENGINES = (
     choice(
-        "--engine",
-        ["auto", "local", "spark"],
-        "auto",
-        "Where the work runs; auto takes Spark above 500,000 files.",
+        "--engine", ["auto", "local", "spark"], "auto", f"{_ENGINE}; auto takes Spark above 500,000 files."
     ),
     *_SPARK,
 )
 #: of commands that Spark runs only if it is asked to
 SPARK_ENGINE = (
-    choice(
-        "--engine", ["local", "spark"], "local", "Where the work runs: in this process, or as a Spark job."
-    ),
+    choice("--engine", ["local", "spark"], "local", f"{_ENGINE}: in this process, or as a Spark job."),
     *_SPARK,
 )
 #: of commands that import
@@ -140,17 +158,15 @@ IMPORTING = (
     option(
         "--rate",
         "rate_limit",
-        type=click.IntRange(0),
         metavar="FILES",
-        help="The most files to load a second.",
+        type=click.IntRange(0),
+        help="The most files to load per second.",
     ),
     *ENGINES,
 )
 
 
-class Pairs(click.ParamType[tuple[str, str]]):
-    """``key=value`` arguments."""
-
+class _Pair(click.ParamType[tuple[str, str]]):
     name = "KEY=VALUE"
 
     def convert(
@@ -164,4 +180,5 @@ class Pairs(click.ParamType[tuple[str, str]]):
         return key, rest
 
 
-PAIR = Pairs()
+#: ``key=value`` arguments
+PAIR = _Pair()

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO, TypeAlias
 
 import click
@@ -21,13 +21,16 @@ from rich.progress import (
 )
 from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree
 
-from deltalakedb.cli.render import clean
+from deltalakedb.cli.render import clean, count, many
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from deltalakedb.mirror.drift import Difference
+    from deltalakedb.transfer.reports import VerifyReport
+
+NO_TABLES = "The catalog holds no tables."
 #: numbers and times stay whole on a narrow terminal; names and paths give way
 _WHOLE = ("COMMITTED", "FILES", "ROWS", "SIZE", "STATE", "VERSION")
 
@@ -39,15 +42,31 @@ class Rows(NamedTuple):
     rows: Iterable[Sequence[object]]
 
 
-class Branches(NamedTuple):
-    """Nested names as a tree."""
-
-    title: str
-    below: Mapping[str, Any]
+#: what a command shows to people: a line, a line with a style, names with values, or a table
+Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows
 
 
-#: what a command shows to people: a line, a line with a style, names with values, a table or a tree
-Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows | Branches
+def view_reports(reports: Sequence[VerifyReport]) -> Iterator[Item]:
+    """Comparisons of tables with their logs."""
+    if not reports:
+        yield NO_TABLES
+    for report in reports:
+        what = f"{report.table}, version {report.version}, {many(report.num_files, 'file')}"
+        if report.ok:
+            if report.versions_checked > 1:
+                what += f", {many(report.versions_checked, 'version')}"
+            if report.rows_checked:
+                what += f", {many(report.rows_checked, 'row')}"
+            yield f"{what}: the catalog matches the log ({report.level})."
+            continue
+        yield f"{what}: {many(report.num_differences, 'difference')}", "bold red"
+        yield difference_rows(report.differences)
+        if report.num_differences > len(report.differences):
+            yield f"and {count(report.num_differences - len(report.differences))} more"
+
+
+def difference_rows(found: Iterable[Difference]) -> Rows:
+    return Rows("VERSION>|KIND|PATH|DETAIL", [(d.version, d.kind, d.path or None, d.detail) for d in found])
 
 
 class Advance(Protocol):
@@ -75,10 +94,6 @@ class _Console(Console):
                 self.write_line(item)
             case Rows():
                 self._table(item)
-            case Branches(title, below):
-                root = Tree(Text(clean(title), style="bold"), guide_style="dim")
-                _grow(root, below)
-                self.print(root)
             case (text, style):
                 self.write_line(text, style)
             case _:
@@ -117,14 +132,17 @@ class _Console(Console):
             self.write_line("  ".join(padded).rstrip())
 
 
-def _grow(tree: Tree, branches: Mapping[str, Any]) -> None:
-    for name, below in branches.items():
-        _grow(tree.add(Text(clean(name))), below)
+def _print_json(document: Any) -> None:
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=_plain))
+
+
+def _plain(report: Any) -> Any:
+    return report.to_dict() if hasattr(report, "to_dict") else asdict(report)
 
 
 @dataclass
 class Output:
-    """Takes what a command found out and shows it."""
+    """Shows what a command found: to people, to a pipe, or as JSON."""
 
     json: bool = False
     quiet: bool = False
@@ -133,12 +151,12 @@ class Output:
         """Show a command's result.
 
         Args:
-            document: The whole result as plain data.
+            document: The whole result: plain data and reports.
             view: What people see.
             brief: The lines that remain under ``--quiet``.
         """
         if self.json:
-            click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+            _print_json(document)
         elif self.quiet:
             for line in brief:
                 click.echo(clean(line))
@@ -149,7 +167,7 @@ class Output:
 
     def error(self, error: Mapping[str, Any], code: int) -> None:
         if self.json:
-            click.echo(json.dumps({**error, "exit_code": code}, indent=2, ensure_ascii=False))
+            _print_json({**error, "exit_code": code})
             return
         console = _Console(sys.stderr)
         console.print(Text.assemble(("Error: ", "bold red"), clean(error["message"])))

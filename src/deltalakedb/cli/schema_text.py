@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.protocol.schema import (
@@ -17,10 +16,11 @@ from deltalakedb.protocol.schema import (
     parse_schema,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-_TOKEN = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<word>[^\s:,<>()!`]+)|(?P<mark>[:,<>()!]))")
+#: a quoted name, NOT NULL, a word with its arguments if it has any, or a mark
+_TOKEN = re.compile(
+    r"\s*(`(?:[^`]|``)+`|(?P<required>!|not\s+null\b)|[^\s:,<>()!`]+(?:\([^()]*\))?|[:,<>])", re.IGNORECASE
+)
+_DECIMAL = re.compile(r"(?:decimal|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _ALIASES = {
     "long": ("bigint", "int64"),
     "integer": ("int", "int32"),
@@ -48,39 +48,45 @@ def read_schema(text: str) -> StructType:
         return parse_schema(text)
     if text.endswith(".json"):
         return parse_schema(Path(text).read_text("utf-8"))
-    return _Columns(text).whole()
+    columns = _Columns(text.rstrip())
+    schema = columns.fields()
+    if columns.tokens[0]:
+        raise _wrong(f"{columns.tokens[0]!r} is not expected there")
+    return schema
 
 
 class _Columns:
-    """Reads one token after the other; what does not fit is named with the form to write."""
+    """Reads one token after the other; the last one is empty."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = list(_tokens(text.rstrip()))
-        self._tokens.append(("", ""))
-
-    def whole(self) -> StructType:
-        struct = self._fields(0)
-        if self._tokens[0][0]:
-            raise _wrong(f"{self._tokens[0][1]!r} is not expected there")
-        return struct
+        self.tokens = []
+        at = 0
+        while at < len(text):
+            if (match := _TOKEN.match(text, at)) is None:
+                raise _wrong(f"{text[at : at + 10]!r} cannot be read")
+            self.tokens.append("!" if match["required"] else match[1])
+            at = match.end()
+        self.tokens.append("")
 
     def _take(self, mark: str) -> bool:
-        return self._tokens[0] == ("mark", mark) and bool(self._tokens.pop(0))
+        return self.tokens[0] == mark and bool(self.tokens.pop(0))
 
     def _missing(self, what: str) -> InvalidArgumentError:
-        kind, value = self._tokens[0]
-        return _wrong(f"{what} is missing" + (f" before {value!r}" if kind else " at the end"))
+        return _wrong(
+            f"{what} is missing" + (f" before {self.tokens[0]!r}" if self.tokens[0] else " at the end")
+        )
 
     def _need(self, mark: str) -> None:
         if not self._take(mark):
             raise self._missing(repr(mark))
 
     def _word(self, what: str) -> str:
-        if self._tokens[0][0] not in ("word", "quoted"):
+        if self.tokens[0] in ("", *":,<>!"):
             raise self._missing(what)
-        return self._tokens.pop(0)[1]
+        word = self.tokens.pop(0)
+        return word[1:-1].replace("``", "`") if word.startswith("`") else word
 
-    def _fields(self, depth: int) -> StructType:
+    def fields(self, depth: int = 0) -> StructType:
         fields = [self._field(depth)]
         while self._take(","):
             fields.append(self._field(depth))
@@ -93,24 +99,18 @@ class _Columns:
         name = self._word("a column's name")
         self._need(":")
         kind = self._type(depth)
-        required = self._take("!")
-        if self._tokens[0][0] == "word" and self._tokens[0][1].lower() == "not":
-            self._tokens.pop(0)
-            if self._word("NULL behind NOT").lower() != "null":
-                raise _wrong("NOT is not followed by NULL")
-            required = True
-        return StructField(name, kind, nullable=not required)
+        return StructField(name, kind, nullable=not self._take("!"))
 
     def _type(self, depth: int) -> DataType:
         if depth > _MAX_DEPTH:
             raise _wrong("it is nested too deeply")
         word = self._word("a type").lower()
         if word not in ("array", "list", "map", "struct"):
-            return self._primitive(_TYPES.get(word, word))
+            return _primitive(word)
         self._need("<")
         found: DataType
         if word == "struct":
-            found = self._fields(depth + 1)
+            found = self.fields(depth + 1)
         elif word == "map":
             key = self._type(depth + 1)
             self._need(",")
@@ -120,28 +120,14 @@ class _Columns:
         self._need(">")
         return found
 
-    def _primitive(self, name: str) -> PrimitiveType:
-        if name in ("decimal", "numeric"):
-            name = "decimal(10,0)"
-            if self._take("("):
-                precision = self._word("a precision")
-                scale = self._word("a scale") if self._take(",") else "0"
-                self._need(")")
-                name = f"decimal({precision},{scale})"
-        kind = PrimitiveType(name)
-        if not kind.known:
-            raise _wrong(f"there is no type {name!r}")
-        return kind
 
-
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    place = 0
-    while place < len(text):
-        if (match := _TOKEN.match(text, place)) is None:
-            raise _wrong(f"{text[place : place + 10]!r} cannot be read")
-        kind = match.lastgroup or ""
-        yield kind, match[kind].replace("``", "`") if kind == "quoted" else match[kind]
-        place = match.end()
+def _primitive(name: str) -> PrimitiveType:
+    if decimal := _DECIMAL.fullmatch(name):
+        name = f"decimal({decimal[1] or 10},{decimal[2] or 0})"
+    kind = PrimitiveType(_TYPES.get(name, name))
+    if not kind.known:
+        raise _wrong(f"there is no type {name!r}")
+    return kind
 
 
 def _wrong(fault: str) -> InvalidArgumentError:

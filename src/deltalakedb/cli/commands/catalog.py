@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode, exit_code
-from deltalakedb.cli.options import CHANGING, argument, command
+from deltalakedb.cli.options import CHANGING, command
 from deltalakedb.cli.output import Rows
-from deltalakedb.doctor import Check, examine
 from deltalakedb.exceptions import CatalogNotFoundError
-from deltalakedb.metastore import migrations
-from deltalakedb.metastore.database import Database
-from deltalakedb.settings import use_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Item
+    from deltalakedb.doctor import Check
     from deltalakedb.metastore.migrations import Migration
 
 _MARKS = {"ok": ("✓", ""), "warning": ("!", "yellow"), "failed": ("✗", "red")}
@@ -33,11 +32,11 @@ _FINDINGS = {
 
 
 @command("doctor")
-@argument("tables", metavar="[TABLE]...", nargs=-1)
+@click.argument("tables", metavar="[TABLE]...", nargs=-1)
 def doctor(cli: Invocation, tables: tuple[str, ...]) -> int:
     """Check the address, driver, connection, schema, rights and durability, and then each table.
 
-    A table is fine if it is not frozen, and its location and a few of its data files are there. The commits
+    A table is fine if it is not frozen, and its location and a few of its data files exist. The commits
     since its newest checkpoint must be in _delta_log with their sizes, the newest ones byte for byte. That
     checkpoint must be readable, and _last_checkpoint must name no later one. No commit may have waited for
     more than 60 seconds, and no other writer may have committed there. Nothing is changed;
@@ -48,18 +47,16 @@ def doctor(cli: Invocation, tables: tuple[str, ...]) -> int:
       deltasql doctor
       deltasql doctor sales.orders --json
     """
+    from deltalakedb.doctor import examine
+    from deltalakedb.settings import use_config
+
     address, names = cli.one_catalog(tables)
     with use_config(cli.settings(create=False, auto_migrate=False)) as config:
         checks = list(examine(address, config, tables=names))
     failed = [c for c in checks if c.status == "failed"]
     codes = {_FINDINGS[c.finding] if c.error is None else exit_code(c.error) for c in failed}
     code = next((c for c in _URGENCY if c in codes), ExitCode.OK)
-    document = {
-        "catalog": address.to_uri(),
-        "ok": code == ExitCode.OK,
-        "exit_code": int(code),
-        "checks": [check.to_dict() for check in checks],
-    }
+    document = {"catalog": address.to_uri(), "ok": code == ExitCode.OK, "exit_code": code, "checks": checks}
     brief = [f"{c.status}: {c.title}: {c.detail}" for c in checks if c.status != "ok"]
     cli.show(document, _view_checks(address.to_uri(), checks), brief)
     return code
@@ -85,16 +82,19 @@ def _view_checks(address: str, checks: Sequence[Check]) -> Iterator[Item]:
 
 @command("migrate", CHANGING)
 def migrate(cli: Invocation, dry_run: bool) -> None:
-    """Create the catalog's tables, or bring them up to date. The owner's command.
+    """Create the catalog's tables, or bring them up to date.
 
-    It works if catalog.create and catalog.auto_migrate are off: those settings keep other users of the
-    database from doing this by accident.
+    This works even if catalog.create and catalog.auto_migrate are off: those settings keep other users of the
+    database from doing it by accident.
 
     \b
     Examples:
       deltasql migrate --dry-run
       deltasql migrate --catalog deltasql://postgres/owner@db.example.com/lake/meta
     """
+    from deltalakedb.metastore import migrations
+    from deltalakedb.metastore.database import Database
+
     address = cli.catalog_address()
     settings = cli.settings(create=not dry_run, auto_migrate=True)
     steps: Sequence[Migration]

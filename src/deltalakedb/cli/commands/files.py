@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import (
-    CHANGING,
-    LEASING,
-    SPARK_ENGINE,
-    argument,
-    command,
-    flag,
-    number,
-    option,
-)
+from deltalakedb.cli.options import CHANGING, LEASING, SPARK_ENGINE, flag, number, option, table_command
 from deltalakedb.cli.output import Rows
-from deltalakedb.metastore.files import scan_files
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.table.arguments import predicate_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Item
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
@@ -33,13 +24,12 @@ if TYPE_CHECKING:
 _COLUMNS = ("path", "size", "num_records", "modification_time", "partition_values", "add_version")
 
 
-@command("files")
-@argument("table")
+@table_command("files")
 @option("--where", metavar="SQL", help="Only files that may hold rows for a condition.")
 @number("--version", "N", "The files at a version; default: the newest.")
-@number("--limit", "N", "Show at most so many.")
+@number("--limit", "N", "Show at most N files.")
 def list_files(
-    cli: Invocation, table: str, where: str | None, version: int | None, limit: int | None
+    cli: Invocation, catalog: Catalog, name: str, where: str | None, version: int | None, limit: int | None
 ) -> None:
     """List a table's live files; with --where, the plan of a query.
 
@@ -49,11 +39,13 @@ def list_files(
       deltasql files sales.orders --where "city = 'Rome' AND id > 100"
       deltasql files sales.orders --version 3 --quiet
     """
-    with cli.open_table(table) as (catalog, name):
-        log = catalog.log(name)
-        opened = log.open(version)
-        predicate = predicate_of(where, opened.snapshot.metadata)
-        found = scan_files(log.database, opened, _COLUMNS, where=predicate)
+    from deltalakedb.metastore.files import scan_files
+    from deltalakedb.table.arguments import predicate_of
+
+    log = catalog.log(name)
+    opened = log.open(version)
+    predicate = predicate_of(where, opened.snapshot.metadata)
+    found = scan_files(log.database, opened, _COLUMNS, where=predicate)
     files = [
         {
             "path": row["path"],
@@ -65,13 +57,8 @@ def list_files(
         }
         for row in found.slice(0, limit).to_pylist()
     ]
-    document = {
-        "table": name,
-        "version": opened.snapshot.version,
-        "where": where,
-        "num_files": found.num_rows,
-        "files": files,
-    }
+    shown = {"table": name, "version": opened.snapshot.version, "where": where}
+    document = shown | {"num_files": found.num_rows, "files": files}
     cli.show(document, _view(document), [f["path"] for f in files])
 
 
@@ -94,26 +81,26 @@ def _view(document: dict[str, Any]) -> Iterator[Item]:
     yield f"{render.many(total, 'file')} {which}{shown}", "dim"
 
 
-@command("vacuum", CHANGING, SPARK_ENGINE)
-@argument("table")
+@table_command("vacuum", CHANGING, SPARK_ENGINE)
 @number(
     "--retention-hours",
     "HOURS",
     "How long removed files stay; by default what the table's property says, or a week.",
 )
 @flag("--no-check", "Allow a shorter retention than the table's: readers may lose files.")
-@flag("--full", "Also list the table's folder, for files that no version knows.")
+@flag("--full", "Also list the table's folder, for files that no version references.")
 @option(
     "--keep-version",
     "keep_versions",
     type=click.IntRange(min=0),
     multiple=True,
-    help="A version whose files stay; may be given more than once.",
+    help="A version whose files stay; repeatable.",
 )
 @option("--output", metavar="PATH", help="Write the list there as Parquet, with --engine spark.")
 def vacuum(
     cli: Invocation,
-    table: str,
+    catalog: Catalog,
+    name: str,
     retention_hours: int | None,
     no_check: bool,
     full: bool,
@@ -140,68 +127,51 @@ def vacuum(
                 "--engine spark only lists files: it needs --dry-run and --full, and takes neither "
                 "--no-check nor --keep-version"
             )
-        _vacuum_list(cli, table, retention_hours, output, **servers)
+        _vacuum_list(cli, catalog, name, servers, retention_hours=retention_hours, output=output)
         return
     if output is not None:
         raise click.UsageError("--output needs --engine spark")
-    with cli.open_table(table) as (catalog, name):
-        opened = catalog.table(name)
-        wanted: dict[str, Any] = {
-            "retention_hours": retention_hours,
-            "enforce_retention_duration": not no_check,
-            "full": full,
-            "keep_versions": list(keep_versions) or None,
-        }
-        files = opened.vacuum(dry_run=True, **wanted)
-        if not dry_run and files:
-            cli.confirm(f"Delete {render.many(len(files), 'file')} of {name}?")
-            files = opened.vacuum(dry_run=False, **wanted)
-    done = "Would delete" if dry_run else "Deleted"
-    cli.show(
-        {"table": name, "dry_run": dry_run, "files": files, "version": opened.version()},
-        [f"{done} {render.many(len(files), 'file')} of {name}.", *(f"  {path}" for path in files)],
-        files,
-    )
+    opened = catalog.table(name)
+    wanted: dict[str, Any] = {
+        "retention_hours": retention_hours,
+        "enforce_retention_duration": not no_check,
+        "full": full,
+        "keep_versions": list(keep_versions) or None,
+    }
+    files = opened.vacuum(dry_run=True, **wanted)
+    if not dry_run and files:
+        cli.confirm(f"Delete {render.many(len(files), 'file')} of {name}?")
+        files = opened.vacuum(dry_run=False, **wanted)
+    line = f"{'Would delete' if dry_run else 'Deleted'} {render.many(len(files), 'file')} of {name}."
+    document = {"table": name, "dry_run": dry_run, "files": files, "version": opened.version()}
+    cli.show(document, [line, *(f"  {path}" for path in files)], files)
 
 
-def _vacuum_list(
-    cli: Invocation, table: str, retention_hours: int | None, output: str | None, **servers: Any
-) -> None:
+def _vacuum_list(cli: Invocation, catalog: Catalog, name: str, servers: dict[str, Any], **how: Any) -> None:
     from deltalakedb.spark import sessions
     from deltalakedb.spark.maintenance import vacuum_list
 
-    with cli.open_table(table) as (catalog, name):
-        spark, uri = sessions.start(**servers), catalog.table_uri(name)
-        done = vacuum_list(spark, uri, retention_hours=retention_hours, output=output)
-    paths = list(done.paths or ())
+    done = vacuum_list(sessions.start(**servers), catalog.table_uri(name), **how)
+    document = asdict(done) | {"dry_run": True}
+    document["files"] = document.pop("paths")
     line = (
         f"Would delete {render.many(done.num_files, 'file')} of {name} ({render.size(done.size_bytes)}), "
-        f"{done.num_unknown:,} of them in no version{f'; see {output}' if output else ''}."
+        f"{done.num_unknown:,} of them in no version{f'; see {done.output}' if done.output else ''}."
     )
-    document = {
-        "table": name,
-        "dry_run": True,
-        "files": None if done.paths is None else paths,
-        "version": done.version,
-        "num_files": done.num_files,
-        "size_bytes": done.size_bytes,
-        "num_unknown": done.num_unknown,
-        "output": output,
-    }
+    paths = done.paths or ()
     cli.show(document, [line, *(f"  {path}" for path in paths)], paths)
 
 
-@command("gc", CHANGING)
-@argument("table", required=False)
+@table_command("gc", CHANGING, required=False)
 @option(
     "--older-than",
+    metavar="HOURS",
     type=click.FloatRange(min=0),
     default=24.0,
     show_default=True,
-    metavar="HOURS",
     help="Younger files stay: another process may be about to commit them.",
 )
-def gc(cli: Invocation, table: str | None, older_than: float, dry_run: bool) -> None:
+def gc(cli: Invocation, catalog: Catalog, name: str | None, older_than: float, dry_run: bool) -> None:
     """Delete data files that crashed operations left in the folder of one table, or of all.
 
     Files that a version ever named are not touched: that is what `deltasql vacuum` is for. Tables that are
@@ -212,28 +182,22 @@ def gc(cli: Invocation, table: str | None, older_than: float, dry_run: bool) -> 
       deltasql gc --dry-run
       deltasql gc sales.orders --yes --json
     """
-    with cli.open_optional(table) as (catalog, name):
-        found = catalog.gc(name, older_than_hours=older_than, dry_run=True)
-        count = sum(len(g.files) + len(g.work_folders) for g in found)
-        if not dry_run and count:
-            cli.confirm(f"Delete {render.many(count, 'file')} that no version knows?")
-            found = catalog.gc(name, older_than_hours=older_than)
-    rows = [
-        (g.table, len(g.files), render.size(g.size_bytes), len(g.work_folders))
-        for g in found
-        if g.files or g.work_folders
-    ]
-    left_alone = [f"{g.table} was left alone: {g.kept}" for g in found if g.kept is not None]
-    deleted = ["Would delete:" if dry_run else "Deleted:", Rows("table|files>|size>|work folders>", rows)]
-    cli.show(
-        {"dry_run": dry_run, "tables": [g.to_dict() for g in found]},
-        [*left_alone, *(deleted if count else ["No leftover files."])],
-        [path for g in found for path in g.files],
-    )
+    found = catalog.gc(name, older_than_hours=older_than, dry_run=True)
+    count = sum(len(g.files) + len(g.work_folders) for g in found)
+    if not dry_run and count:
+        cli.confirm(f"Delete {render.many(count, 'file')} that no version references?")
+        found = catalog.gc(name, older_than_hours=older_than)
+    leftovers = [g for g in found if g.files or g.work_folders]
+    rows = [(g.table, len(g.files), render.size(g.size_bytes), len(g.work_folders)) for g in leftovers]
+    view: list[Item] = [f"{g.table} was left alone: {g.kept}" for g in found if g.kept is not None]
+    if count:
+        view += ["Would delete:" if dry_run else "Deleted:", Rows("TABLE|FILES>|SIZE>|WORK FOLDERS>", rows)]
+    else:
+        view += ["No leftover files."]
+    cli.show({"dry_run": dry_run, "tables": found}, view, [path for g in found for path in g.files])
 
 
-@command("checkpoint", LEASING, SPARK_ENGINE)
-@argument("table")
+@table_command("checkpoint", LEASING, SPARK_ENGINE)
 @option(
     "--kind",
     type=click.Choice(["classic", "v2"]),
@@ -242,7 +206,8 @@ def gc(cli: Invocation, table: str | None, older_than: float, dry_run: bool) -> 
 @number("--rows-per-part", "FILES", "About how many files a sidecar has, with --engine spark.", 1)
 def checkpoint(
     cli: Invocation,
-    table: str,
+    catalog: Catalog,
+    name: str,
     kind: str | None,
     rows_per_part: int | None,
     engine: str,
@@ -265,27 +230,18 @@ def checkpoint(
         raise click.UsageError("--kind does not go with --engine spark, which writes what the table asks for")
     if engine == "local" and rows_per_part is not None:
         raise click.UsageError("--rows-per-part needs --engine spark")
-    with cli.open_table(table) as (catalog, name):
-        if engine == "local":
-            written = catalog.mirror.checkpoint(name, kind=cast("CheckpointKind | None", kind))
-        else:
-            from deltalakedb.delta_log.checkpoint_writer import SIDECAR_ROWS
-            from deltalakedb.spark import sessions
-            from deltalakedb.spark.maintenance import checkpoint as spark_checkpoint
+    if engine == "local":
+        written = catalog.mirror.checkpoint(name, kind=cast("CheckpointKind | None", kind))
+    else:
+        from deltalakedb.delta_log.checkpoint_writer import SIDECAR_ROWS
+        from deltalakedb.spark import sessions
+        from deltalakedb.spark.maintenance import checkpoint as spark_checkpoint
 
-            spark, rows = sessions.start(**servers), rows_per_part or SIDECAR_ROWS
-            written = spark_checkpoint(spark, catalog.table_uri(name), rows_per_part=rows)
+        spark, rows = sessions.start(**servers), rows_per_part or SIDECAR_ROWS
+        written = spark_checkpoint(spark, catalog.table_uri(name), rows_per_part=rows)
     files, size = render.many(written.num_add_files, "file"), render.size(written.size_in_bytes)
     what = f"{written.kind} checkpoint of {name} at version {written.version}: {files}, {size}."
-    document = {
-        "table": name,
-        "version": written.version,
-        "kind": written.kind,
-        "paths": list(written.paths),
-        "actions": written.size,
-        "size_in_bytes": written.size_in_bytes,
-        "num_add_files": written.num_add_files,
-        "created": written.created,
-    }
     line = f"Wrote a {what}" if written.created else f"There was already a {what} It was left as it is."
+    document = {"table": name, **asdict(written)}
+    document["actions"] = document.pop("size")
     cli.show(document, line, written.paths)

@@ -11,8 +11,6 @@ import click
 
 from deltalakedb.cli.context import stop_on_signal
 from deltalakedb.cli.options import PAIR, command, flag, number, option
-from deltalakedb.service.server import commit_server
-from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
 
 if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
@@ -41,28 +39,26 @@ if TYPE_CHECKING:
     metavar="NAME=LOCATION",
     type=PAIR,
     multiple=True,
-    help="A table that may be created at a location outside of the catalog's root. Can be repeated.",
+    help="A table that may be created at a location outside of the catalog's root. Repeatable.",
 )
 @number("--max-bytes", "BYTES", "The largest commit that is accepted, instead of service.max_bytes.", 1)
 def serve(
-    cli: Invocation,
-    commits: bool,
-    token_file: str | None,
-    tables: tuple[tuple[str, str], ...],
-    **listen: Any,
+    cli: Invocation, commits: bool, token_file: str | None, tables: tuple[tuple[str, str], ...], **listen: Any
 ) -> None:
     """Let Spark sessions commit through the catalog with their own writers.
 
     Each commit that a session configured by deltalakedb.spark.configure makes is sent here, decided in the
     database and published before it is answered. The token comes from --token-file, from the setting
     service.token_file or from the variable DELTASQL_SERVICE__TOKEN; it is never shown. Ctrl-C and SIGTERM end
-    the service once requests under way are answered. GET /health reports whether the catalog can be reached.
+    the service once open requests are answered. GET /health reports whether the catalog can be reached.
 
     \b
     Examples:
       deltasql serve --commits --token-file /run/deltasql/token
       deltasql serve --commits --port 0 --table sales.orders=/srv/lake/orders
     """
+    from deltalakedb.service.server import commit_server
+
     if not commits:
         raise click.UsageError("nothing to serve: pass --commits")
     token = _token(cli.settings(), token_file)
@@ -80,6 +76,8 @@ def serve(
 
 def _token(config: Config, path: str | None) -> Secret:
     """The token of the file that is named, else that of the settings."""
+    from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
+
     if path is not None:
         if not Path(path).exists():
             write_token(Path(path), new_token())

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import CHANGING, PAIR, argument, command, flag, number, option
-from deltalakedb.cli.output import Branches, Rows
+from deltalakedb.cli.options import CHANGING, FILE, PAIR, command, flag, number, option, table_command
+from deltalakedb.cli.output import Rows
 from deltalakedb.cli.schema_text import read_schema
 from deltalakedb.exceptions import TableExistsError
 from deltalakedb.protocol.codec import decode_json
@@ -18,6 +18,7 @@ from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructType
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Item
     from deltalakedb.metastore.outbox import Lag
@@ -57,17 +58,18 @@ def list_tables(cli: Invocation, namespace: str | None) -> None:
         )
         for t in tables
     ]
-    where = f"The namespace {namespace} holds" if namespace else "The catalog holds"
+    where = f"The namespace {namespace}" if namespace else "The catalog"
     cli.show(
         {"catalog": catalog.uri, "tables": [_row(t) for t in tables]},
-        [Rows("NAME|VERSION>|FILES>|ROWS>|SIZE>|COMMITTED|STATE", rows)] if rows else f"{where} no tables.",
+        [Rows("NAME|VERSION>|FILES>|ROWS>|SIZE>|COMMITTED|STATE", rows)]
+        if rows
+        else f"{where} holds no tables.",
         [t.name for t in tables],
     )
 
 
-@command("show")
-@argument("table")
-def show(cli: Invocation, table: str) -> None:
+@table_command("show")
+def show(cli: Invocation, catalog: Catalog, name: str) -> None:
     """Show one table: its location, version, size, properties and publishing state.
 
     \b
@@ -77,17 +79,16 @@ def show(cli: Invocation, table: str) -> None:
     """
     from deltalakedb.metastore import outbox
 
-    with cli.open_table(table) as (catalog, name):
-        log = catalog.log(name)
-        opened = log.open()
-        lag = outbox.lag(log.database, opened.table.table_id)
+    log = catalog.log(name)
+    opened = log.open()
+    lag = outbox.lag(log.database, opened.table.table_id)
     metadata = opened.snapshot.metadata
     document = {
         "catalog": catalog.uri,
         **_row(opened.table),
         "id": metadata.id,
         "description": metadata.description,
-        "partition_columns": list(metadata.partition_columns),
+        "partition_columns": metadata.partition_columns,
         "properties": dict(metadata.configuration),
         "protocol": opened.snapshot.protocol.to_dict(),
         "unpublished_versions": lag.versions,
@@ -129,10 +130,9 @@ def _pairs(values: Mapping[str, str | None]) -> str:
     return "\n".join(f"{k} = {v}" for k, v in sorted(values.items()))
 
 
-@command("schema")
-@argument("table")
+@table_command("schema")
 @number("--version", "N", "The schema at a version; default: the newest.")
-def table_schema(cli: Invocation, table: str, version: int | None) -> None:
+def table_schema(cli: Invocation, catalog: Catalog, name: str, version: int | None) -> None:
     """Show a table's columns as a tree; with --json, the Delta schema.
 
     \b
@@ -141,26 +141,28 @@ def table_schema(cli: Invocation, table: str, version: int | None) -> None:
       deltasql schema sales.orders --version 3
       deltasql schema sales.orders --json > orders.json
     """
-    with cli.open_table(table) as (catalog, name):
-        snapshot = catalog.log(name).snapshot(version)
+    snapshot = catalog.log(name).snapshot(version)
     schema = parse_schema(snapshot.metadata.schema_string)
-    columns = _struct(schema, snapshot.metadata.partition_columns)
-    cli.show(
-        schema.to_dict(),
-        [Branches(f"{name} (version {snapshot.version})", columns)],
-        [f"{f.name}: {_label(f.type)}" for f in schema.fields],
-    )
+    title = f"{name} (version {snapshot.version})", "bold"
+    tree = _tree(schema, snapshot.metadata.partition_columns)
+    cli.show(schema, [title, *tree], [f"{f.name}: {_label(f.type)}" for f in schema.fields])
 
 
-def _struct(struct: StructType, partitions: tuple[str, ...] = ()) -> dict[str, Any]:
-    tree = {}
-    for field in struct.fields:
-        notes = "" if field.nullable else " not null"
-        notes += ", partition column" if field.name in partitions else ""
-        comment = field.metadata.get("comment")
-        notes += f" ({comment})" if comment else ""
-        tree[f"{field.name}: {_label(field.type)}{notes}"] = _below(field.type)
-    return tree
+def _tree(kind: DataType, partitions: tuple[str, ...] = (), indent: str = "  ") -> Iterator[str]:
+    """The columns of a struct, and of those in arrays and maps, one a line."""
+    match kind:
+        case ArrayType(element):
+            yield from _tree(element, indent=indent)
+        case MapType(key, value):
+            yield from _tree(key, indent=indent)
+            yield from _tree(value, indent=indent)
+        case StructType(fields):
+            for field in fields:
+                notes = "" if field.nullable else " not null"
+                notes += ", partition column" if field.name in partitions else ""
+                notes += f" ({comment})" if (comment := field.metadata.get("comment")) else ""
+                yield f"{indent}{field.name}: {_label(field.type)}{notes}"
+                yield from _tree(field.type, indent=indent + "  ")
 
 
 def _label(kind: DataType) -> str:
@@ -172,19 +174,9 @@ def _label(kind: DataType) -> str:
     return "struct" if isinstance(kind, StructType) else kind.name
 
 
-def _below(kind: DataType) -> dict[str, Any]:
-    match kind:
-        case ArrayType(element):
-            return _below(element)
-        case MapType(key, value):
-            return _below(key) | _below(value)
-    return _struct(kind) if isinstance(kind, StructType) else {}
-
-
-@command("history")
-@argument("table")
-@number("--limit", "N", "Show at most so many, the newest first.")
-def history(cli: Invocation, table: str, limit: int | None) -> None:
+@table_command("history")
+@number("--limit", "N", "Show only the newest N commits.")
+def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> None:
     """Show a table's commits, the newest first.
 
     \b
@@ -194,9 +186,8 @@ def history(cli: Invocation, table: str, limit: int | None) -> None:
     """
     from deltalakedb.metastore import commits
 
-    with cli.open_table(table) as (catalog, name):
-        row = catalog.describe(name)
-        found = commits.history(catalog.log(name).database, row, limit=limit)
+    row = catalog.describe(name)
+    found = commits.history(catalog.log(name).database, row, limit=limit)
     shown = [
         {
             "version": c.version,
@@ -212,35 +203,23 @@ def history(cli: Invocation, table: str, limit: int | None) -> None:
         }
         for c in found
     ]
-    rows = [
-        (
-            c.version,
-            render.iso(c.timestamp),
-            c.operation or None,
-            f"+{c.num_added} -{c.num_removed}",
-            c.actor or None,
-            "yes" if c.version <= row.published_version else "waiting",
+    rows = []
+    for c in shown:
+        files, published = (
+            f"+{c['files_added']} -{c['files_removed']}",
+            "yes" if c["published"] else "waiting",
         )
-        for c in found
-    ]
-    cli.show(
-        {"table": name, "commits": shown},
-        [Rows("VERSION>|COMMITTED|OPERATION|FILES|BY|PUBLISHED", rows)],
-        [str(c.version) for c in found],
-    )
+        what, by = c["operation"] or None, c["actor"] or None
+        rows.append((c["version"], c["committed_at"], what, files, by, published))
+    table = Rows("VERSION>|COMMITTED|OPERATION|FILES|BY|PUBLISHED", rows)
+    cli.show({"table": name, "commits": shown}, [table], [str(c.version) for c in found])
 
 
 @command("create", CHANGING)
-@argument("table")
+@click.argument("table")
 @option("--location", metavar="DIR", help="The folder of its files; default: one below catalog.root.")
 @option("--schema", "text", metavar="COLUMNS|FILE", help="id:long!,city:string, or a Delta schema's .json.")
-@option(
-    "--from-parquet",
-    "parquet",
-    metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
-    help="Take the columns of a Parquet file.",
-)
+@option("--from-parquet", "parquet", metavar="FILE", type=FILE, help="Take the columns of a Parquet file.")
 @option("--like", metavar="TABLE", help="Take columns and partitioning of another table.")
 @option("--partition-by", metavar="COLUMNS", help="Partition columns, separated by commas.")
 @option("--property", "properties", type=PAIR, multiple=True, help="A table property; repeatable.")
@@ -277,7 +256,7 @@ def create_table(
     if sum(given is not None for given in (text, parquet, like)) != 1:
         raise click.UsageError("no columns are given: pass one of --schema, --from-parquet and --like")
     address = cli.table_address(table)
-    name, where = address.table or "", location or address.location
+    name, where = address.require_table(), location or address.location
     with cli.open_catalog(address, create=not dry_run) as catalog:
         schema, columns = _columns(cli, text, parquet, like)
         if partition_by is not None:
@@ -336,15 +315,14 @@ def _columns(
         import pyarrow.parquet as pq
 
         return pq.read_schema(parquet).remove_metadata(), None
-    with cli.open_table(like or "") as (catalog, name):
-        metadata = catalog.log(name).snapshot().metadata
+    with cli.open_tables([like or ""]) as (catalog, names):
+        metadata = catalog.log(names[0]).snapshot().metadata
     return deltalake.Schema.from_json(metadata.schema_string), list(metadata.partition_columns)
 
 
-@command("drop", CHANGING)
-@argument("table")
-@flag("--force", "Drop it although commits were never published, and lose them.")
-def drop_table(cli: Invocation, table: str, force: bool, dry_run: bool) -> None:
+@table_command("drop", CHANGING)
+@flag("--force", "Drop it even if unpublished commits are lost.")
+def drop_table(cli: Invocation, catalog: Catalog, name: str, force: bool, dry_run: bool) -> None:
     """Remove a table from the catalog. Its data files and _delta_log stay as a plain Delta table.
 
     \b
@@ -352,25 +330,13 @@ def drop_table(cli: Invocation, table: str, force: bool, dry_run: bool) -> None:
       deltasql drop sales.orders --dry-run
       deltasql drop sales.orders --yes
     """
-    with cli.open_table(table) as (catalog, name):
-        row = catalog.describe(name)
-        what = f"{name} (version {row.head.version}, {render.many(row.head.num_files, 'file')})"
-        if not dry_run:
-            cli.confirm(f"Drop {what} from {catalog.uri}? Its files at {row.location} stay.")
-        catalog.drop_table(name, force=force, dry_run=dry_run)
-    document = {
-        "table": name,
-        "dropped": not dry_run,
-        "dry_run": dry_run,
-        "version": row.head.version,
-        "location": row.location,
-        "files_kept": True,
-    }
-    stay = "would stay" if dry_run else "stay"
-    cli.show(
-        document,
-        [
-            f"Would drop {what}." if dry_run else f"Dropped {what}.",
-            f"Its data files and _delta_log {stay} at {row.location} as a plain Delta table.",
-        ],
-    )
+    row = catalog.describe(name)
+    what = f"{name} (version {row.head.version}, {render.many(row.head.num_files, 'file')})"
+    if not dry_run:
+        cli.confirm(f"Drop {what} from {catalog.uri}? Its files at {row.location} stay.")
+    catalog.drop_table(name, force=force, dry_run=dry_run)
+    document = {"table": name, "dropped": not dry_run, "dry_run": dry_run, "version": row.head.version}
+    document |= {"location": row.location, "files_kept": True}
+    verb, stay = ("Would drop", "would stay") if dry_run else ("Dropped", "stay")
+    kept = f"Its data files and _delta_log {stay} at {row.location} as a plain Delta table."
+    cli.show(document, [f"{verb} {what}.", kept])

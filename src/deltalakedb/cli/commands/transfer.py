@@ -16,54 +16,32 @@ from deltalakedb.cli.options import (
     ENGINES,
     IMPORTING,
     LEASING,
-    argument,
     choice,
     command,
     flag,
+    interval,
     number,
     option,
+    table_command,
     verification,
 )
-from deltalakedb.cli.output import Rows
-from deltalakedb.settings import use_config
-from deltalakedb.transfer.exporting import export_table
-from deltalakedb.transfer.following import follow_table
-from deltalakedb.transfer.importing import api as importing_api
-from deltalakedb.transfer.importing.api import import_table, import_tables
-from deltalakedb.transfer.importing.plan import plan_import
-from deltalakedb.transfer.reports import LEVELS
-from deltalakedb.transfer.rollback import rollback_import
-from deltalakedb.transfer.verifying.verifier import verify_table
+from deltalakedb.cli.output import Rows, view_reports
+from deltalakedb.transfer import reports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
+    from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Item
-    from deltalakedb.transfer.reports import (
-        FollowReport,
-        ImportPlan,
-        ImportProgress,
-        ImportReport,
-        Level,
-        TableOutcome,
-        VerifyReport,
-    )
 
 
 @command("import", IMPORTING, CHANGING, LEASING)
-@argument("path")
-@argument("table")
+@click.argument("path")
+@click.argument("table")
 @flag("--catch-up", "Import only the commits that other writers made since the import.")
 @flag("--follow", "Keep a read-only copy of a table that other engines write, until Ctrl-C or SIGTERM.")
-@option(
-    "--interval",
-    type=click.FloatRange(min=0.01, max=86_400),
-    default=10.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --follow, the pause between two looks at the log.",
-)
+@interval(10.0, "With --follow, the pause between two looks at the log.")
 @flag("--once", "With --follow, look once and exit, for cron.")
 def import_(
     cli: Invocation,
@@ -94,10 +72,14 @@ def import_(
       deltasql import s3://theirs/orders partner.orders --follow --interval 30
       deltasql import /srv/lake/clicks web.clicks --engine spark --master 'local[8]'
     """
+    from deltalakedb.settings import use_config
+    from deltalakedb.transfer.importing.api import import_table
+    from deltalakedb.transfer.importing.plan import plan_import
+
     if once and not follow:
-        raise click.UsageError("--once goes with --follow")
+        raise click.UsageError("--once needs --follow")
     if follow and (catch_up or dry_run):
-        raise click.UsageError("--follow goes with neither --catch-up nor --dry-run")
+        raise click.UsageError("--follow excludes --catch-up and --dry-run")
     if catch_up and dry_run:
         raise click.UsageError(
             "--dry-run plans a first import and does not go with --catch-up: `deltasql mirror status --look` "
@@ -107,14 +89,13 @@ def import_(
     uri, shown = address.to_uri(redact=False), address.to_uri()
     with use_config(cli.settings()):
         if dry_run:
-            plan = plan_import(
-                path, uri, **{k: v for k, v in how.items() if k not in ("verify", "rate_limit")}
-            )
+            planned = {k: v for k, v in how.items() if k not in ("verify", "rate_limit")}
+            plan = plan_import(path, uri, **planned)
             cli.show({**plan.to_dict(), "address": shown, "dry_run": True}, _view_plan(plan), [shown])
             return ExitCode.OK
         with cli.progress(f"importing {address.table}") as advance:
 
-            def report(progress: ImportProgress) -> None:
+            def report(progress: reports.ImportProgress) -> None:
                 verb = "importing" if progress.phase == "loading" else "verifying"
                 advance(progress.done, progress.total, f"{verb} {address.table}")
 
@@ -128,8 +109,9 @@ def import_(
 
 def _follow(cli: Invocation, path: str, uri: str, interval: float, *, once: bool, **how: Any) -> int:
     """Follow until Ctrl-C or SIGTERM, with a line for every look that found something."""
+    from deltalakedb.transfer.following import follow_table
 
-    def report(found: FollowReport) -> None:
+    def report(found: reports.FollowReport) -> None:
         if found.error is not None:
             cli.note(f"{found.table}: the log cannot be reached: {found.error}")
         elif not once and found.action != "unchanged":
@@ -139,12 +121,12 @@ def _follow(cli: Invocation, path: str, uri: str, interval: float, *, once: bool
         cli.note(f"Following {path}; Ctrl-C ends it.")
     with stop_on_signal() as stop:
         last = follow_table(path, uri, interval=interval, once=once, stop=stop, on_report=report, **how)
-    cli.show(last.to_dict(), _followed(last), [last.table])
+    cli.show(last, _followed(last), [last.table])
     # a log that could not be reached is worth another try
     return ExitCode.OK if last.error is None else ExitCode.TRY_AGAIN
 
 
-def _followed(report: FollowReport) -> str:
+def _followed(report: reports.FollowReport) -> str:
     where = f"{report.table} is at version {report.version}"
     if report.error is not None:
         return f"{where}; the log cannot be reached: {report.error}"
@@ -154,7 +136,7 @@ def _followed(report: FollowReport) -> str:
     return f"{what.get(report.action, '')}{where}{behind}{late}."
 
 
-def _view_plan(plan: ImportPlan) -> Iterator[Item]:
+def _view_plan(plan: reports.ImportPlan) -> Iterator[Item]:
     yield f"Would import {plan.location} as {plan.table}"
     yield {
         "versions": _versions(plan),
@@ -170,7 +152,7 @@ def _view_plan(plan: ImportPlan) -> Iterator[Item]:
     }
 
 
-def _view_import(done: ImportReport, address: str) -> Iterator[Item]:
+def _view_import(done: reports.ImportReport, address: str) -> Iterator[Item]:
     if done.action == "unchanged":
         yield f"{done.table} has every commit of its log: nothing to do."
         return
@@ -191,20 +173,20 @@ def _view_import(done: ImportReport, address: str) -> Iterator[Item]:
     }
 
 
-def _versions(found: ImportPlan | ImportReport) -> str:
+def _versions(found: reports.ImportPlan | reports.ImportReport) -> str:
     return f"{found.first_version} to {found.version} ({render.count(found.num_versions)})"
 
 
 @command("import-all", IMPORTING, CHANGING, LEASING)
-@argument("root", required=False)
+@click.argument("root", required=False)
 @option(
     "--list",
     "list_file",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True),
     help="A file of lines NAME PATH instead of a place to search; - reads them from the input.",
 )
-@option("--namespace", metavar="NAME", help="Put before the names of tables that are found.")
-@number("--parallel", "N", "Tables at a time.", 1)
+@option("--namespace", metavar="NAME", help="The namespace of the tables that are found.")
+@number("--parallel", "N", "Tables to import at the same time.", 1)
 @flag("--no-catch-up", "Leave tables that were imported before as they are.")
 def import_all(
     cli: Invocation, root: str | None, list_file: str | None, no_catch_up: bool, dry_run: bool, **how: Any
@@ -222,13 +204,16 @@ def import_all(
       deltasql import-all /srv/lake --namespace raw --parallel 4
       deltasql import-all --list tables.txt --json
     """
+    from deltalakedb.settings import use_config
+    from deltalakedb.transfer.importing.api import import_tables
+
     if (root is None) == (list_file is None):
         raise click.UsageError("give ROOT or --list FILE, one of them")
     source = root if root is not None else _read_list(list_file or "-")
     address = cli.catalog_address()
     with use_config(cli.settings()), cli.progress("importing tables") as advance:
 
-        def progress(done: int, total: int, outcome: TableOutcome) -> None:
+        def progress(done: int, total: int, outcome: reports.TableOutcome) -> None:
             advance(done, total)
             if outcome.error is not None:
                 cli.note(f"{outcome.table} failed: {outcome.error.message}")
@@ -244,14 +229,11 @@ def import_all(
         where = table.location if table.error is None else table.error.message
         rows.append((table.table, table.outcome, *numbers, where))
     failed = f", {len(report.failed)} failed" if report.failed else ""
-    line = f"{render.many(len(report.tables), 'table')}{failed}, {report.seconds:g} s."
-    cli.show(
-        {**report.to_dict(), "catalog": address.to_uri(), "dry_run": dry_run},
-        [Rows("NAME|OUTCOME|VERSION>|FILES>|LOCATION", rows), line]
-        if rows
-        else "No Delta tables were found.",
-        [f"{t.table} {t.outcome}" for t in report.tables],
-    )
+    line = f"{render.many(len(rows), 'table')}{failed}, {report.seconds:g} s."
+    view: list[Item] = [Rows("NAME|OUTCOME|VERSION>|FILES>|LOCATION", rows), line]
+    view = view if rows else ["No Delta tables were found."]
+    document = {**report.to_dict(), "catalog": address.to_uri(), "dry_run": dry_run}
+    cli.show(document, view, [f"{t.table} {t.outcome}" for t in report.tables])
     error = next((t.error for t in report.failed if t.error is not None), None)
     return ExitCode.OK if error is None else exit_code(error)
 
@@ -276,7 +258,7 @@ def _read_list(name: str) -> Mapping[str, str]:
 
 
 @command("import-status")
-@argument("table", required=False)
+@click.argument("table", required=False)
 def import_status(cli: Invocation, table: str | None) -> None:
     """Show imports, running and ended: phase, batches, rate, time left, memory, error.
 
@@ -285,9 +267,11 @@ def import_status(cli: Invocation, table: str | None) -> None:
       deltasql import-status
       deltasql import-status sales.orders --json
     """
+    from deltalakedb.transfer.importing import api
+
     address = cli.catalog_address() if table is None else cli.table_address(table)
     with cli.open_catalog(address.catalog):
-        found = importing_api.import_status(address.to_uri(redact=False))
+        found = api.import_status(address.to_uri(redact=False))
     rows = [
         (
             s.table,
@@ -302,26 +286,22 @@ def import_status(cli: Invocation, table: str | None) -> None:
         )
         for s in found
     ]
-    followed = []
+    view: list[Item] = []
     for s in found:
         if s.lag is not None:
-            behind = f"{render.many(s.lag, 'version')} behind" if s.lag else "in step"
-            followed.append(f"{s.table} follows {s.location}: {behind} at {render.iso(s.looked_at)}")
-    table_of = Rows("NAME|PHASE|BATCHES>|ACTIONS>|RATE>|LEFT>|MEMORY>|UPDATED|ERROR", rows)
-    cli.show(
-        {"catalog": address.catalog.to_uri(), "imports": [s.to_dict() for s in found]},
-        [*followed, table_of] if found else "There were no imports.",
-        [f"{s.table} {s.phase}" for s in found],
-    )
+            behind = f"{render.many(s.lag, 'version')} behind" if s.lag else "up to date"
+            view.append(f"{s.table} follows {s.location}: {behind} at {render.iso(s.looked_at)}")
+    view.append(Rows("NAME|PHASE|BATCHES>|ACTIONS>|RATE>|LEFT>|MEMORY>|UPDATED|ERROR", rows))
+    document = {"catalog": address.catalog.to_uri(), "imports": found}
+    cli.show(document, view if found else "There were no imports.", [f"{s.table} {s.phase}" for s in found])
 
 
-@command("rollback", CHANGING, LEASING)
-@argument("table")
+@table_command("rollback", CHANGING, LEASING)
 @number(
     "--keep-batches", "N", "Keep the first N batches of an unfinished import, which continues from there."
 )
 @verification("How log and catalog are compared first.")
-def rollback(cli: Invocation, table: str, keep_batches: int | None, verify: str, dry_run: bool) -> None:
+def rollback(cli: Invocation, catalog: Catalog, name: str, dry_run: bool, **how: Any) -> None:
     """Undo an import. No file of the table is touched.
 
     An unfinished import loses what it loaded. A finished one becomes a plain Delta table again, with every
@@ -335,30 +315,29 @@ def rollback(cli: Invocation, table: str, keep_batches: int | None, verify: str,
       deltasql rollback sales.orders --yes
       deltasql rollback sales.orders --keep-batches 10 --yes
     """
-    address = cli.table_address(table)
-    with cli.open_catalog(address):
-        uri, level = address.to_uri(redact=False), cast("Level", verify)
-        report = rollback_import(uri, keep_batches=keep_batches, verify=level, dry_run=True)
-        if not dry_run:
-            batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
-            what = (
-                f"Make {report.table} a plain Delta table again?"
-                if report.action == "released"
-                else f"Drop {batches} of the unfinished import of {report.table}?"
-            )
-            cli.confirm(f"{what} Its files at {report.location} stay.")
-            report = rollback_import(uri, keep_batches=keep_batches, verify=level)
+    from deltalakedb.transfer.rollback import rollback_import
+
+    report = rollback_import(catalog.table_uri(name), dry_run=True, **how)
+    if not dry_run:
+        batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
+        what = (
+            f"Make {report.table} a plain Delta table again?"
+            if report.action == "released"
+            else f"Drop {batches} of the unfinished import of {report.table}?"
+        )
+        cli.confirm(f"{what} Its files at {report.location} stay.")
+        report = rollback_import(catalog.table_uri(name), **how)
     would = "would be" if dry_run else "is"
-    view: list[Item] = [f"The unfinished import of {report.table} {would} {report.action}."]
-    view += [{"batches dropped": render.count(report.batches), "kept": render.count(report.batches_left)}]
     if report.action == "released":
-        view = [f"{report.table} {would} a plain Delta table again, version {report.version}."]
-    cli.show(report.to_dict(), [*view, f"Its files stay at {report.location}."])
+        view: list[Item] = [f"{report.table} {would} a plain Delta table again, version {report.version}."]
+    else:
+        counts = {"batches dropped": render.count(report.batches), "kept": render.count(report.batches_left)}
+        view = [f"The unfinished import of {report.table} {would} {report.action}.", counts]
+    cli.show(report, [*view, f"Its files stay at {report.location}."])
 
 
-@command("export", CHANGING, LEASING)
-@argument("table")
-@argument("path", required=False)
+@table_command("export", CHANGING, LEASING)
+@click.argument("path", required=False)
 @flag("--in-place", "Publish everything and remove the table from the catalog; its files stay.")
 @choice(
     "--history", ["full", "newest"], "full", "Which versions to write: full is all that the catalog holds."
@@ -367,7 +346,9 @@ def rollback(cli: Invocation, table: str, keep_batches: int | None, verify: str,
     "--data", ["copy", "link", "none"], "copy", "Copy data files, make hard links, or write the log alone."
 )
 @verification("How the result is compared with the catalog.")
-def export(cli: Invocation, table: str, path: str | None, in_place: bool, dry_run: bool, **how: Any) -> None:
+def export(
+    cli: Invocation, catalog: Catalog, name: str, path: str | None, in_place: bool, dry_run: bool, **how: Any
+) -> None:
     """Write TABLE as a plain Delta table to PATH; the catalog keeps its own.
 
     With --in-place the table stays where it is: everything is published and compared, and then the table is
@@ -380,16 +361,15 @@ def export(cli: Invocation, table: str, path: str | None, in_place: bool, dry_ru
       deltasql export sales.orders /archive/orders --history newest --data link
       deltasql export sales.orders --in-place --yes
     """
+    from deltalakedb.transfer.exporting import export_table
+
     if in_place == (path is not None):
         raise click.UsageError("give PATH or --in-place, one of them")
-    address = cli.table_address(table)
-    with cli.open_catalog(address) as catalog:
-        if in_place and not dry_run:
-            where = catalog.describe(address.table or "").location
-            cli.confirm(f"Remove {table} from the catalog? Its files at {where} stay.")
-        with cli.progress(f"exporting {address.table}") as progress:
-            uri = address.to_uri(redact=False)
-            report = export_table(uri, path, dry_run=dry_run, progress=progress, **how)
+    if in_place and not dry_run:
+        where = catalog.describe(name).location
+        cli.confirm(f"Remove {name} from the catalog? Its files at {where} stay.")
+    with cli.progress(f"exporting {name}") as progress:
+        report = export_table(catalog.table_uri(name), path, dry_run=dry_run, progress=progress, **how)
     fields = {
         "versions": f"{report.first_version} to {report.version}",
         "files": render.count(report.num_files),
@@ -400,13 +380,12 @@ def export(cli: Invocation, table: str, path: str | None, in_place: bool, dry_ru
         "catalog": "no longer has it" if in_place and not dry_run else "keeps its own",
     }
     verb = "Would export" if dry_run else "Exported"
-    line = f"{verb} {report.table} to {report.location}"
-    cli.show(report.to_dict(), (line, fields), [report.location])
+    cli.show(report, [f"{verb} {report.table} to {report.location}", fields], [report.location])
 
 
 @command("verify", ENGINES)
-@argument("tables", metavar="[TABLE]...", nargs=-1)
-@choice("--level", LEVELS, "digest", "How thorough to be.")
+@click.argument("tables", metavar="[TABLE]...", nargs=-1)
+@choice("--level", reports.LEVELS, "digest", "How thorough to be.")
 def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) -> int:
     """Compare tables with their logs, at the newest published version. Nothing is changed.
 
@@ -422,31 +401,12 @@ def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) 
       deltasql verify sales.orders --level full
       deltasql verify --level counts --quiet || mail -s drift ops@example.com
     """
-    with cli.each_table(tables) as (catalog, names):
-        reports = [verify_table(catalog.table_uri(name), cast("Level", level), **engine) for name in names]
-    ok = all(r.ok for r in reports)
-    cli.show(
-        {"ok": ok, "level": level, "tables": [r.to_dict() for r in reports]},
-        _view_verify(reports) if reports else "The catalog holds no tables.",
-        [f"{r.table} {r.num_differences}" for r in reports if not r.ok],
-    )
+    from deltalakedb.transfer.verifying.verifier import verify_table
+
+    with cli.open_tables(tables) as (catalog, names):
+        uris = [catalog.table_uri(name) for name in names or [table.name for table in catalog.tables()]]
+        found = [verify_table(uri, cast("reports.Level", level), **engine) for uri in uris]
+    ok = all(r.ok for r in found)
+    differing = [f"{r.table} {r.num_differences}" for r in found if not r.ok]
+    cli.show({"ok": ok, "level": level, "tables": found}, view_reports(found), differing)
     return ExitCode.OK if ok else ExitCode.DRIFT
-
-
-def _view_verify(reports: Sequence[VerifyReport]) -> Iterator[Item]:
-    for report in reports:
-        what = f"{report.table}, version {report.version}, {render.many(report.num_files, 'file')}"
-        if report.ok:
-            if report.versions_checked > 1:
-                what += f", {render.many(report.versions_checked, 'version')}"
-            if report.rows_checked:
-                what += f", {render.many(report.rows_checked, 'row')}"
-            yield f"{what}: the catalog holds what the log says ({report.level})."
-            continue
-        yield f"{what}: {render.many(report.num_differences, 'difference')}", "bold red"
-        yield Rows(
-            "VERSION>|KIND|PATH|DETAIL",
-            [(d.version, d.kind, d.path or None, d.detail) for d in report.differences],
-        )
-        if report.num_differences > len(report.differences):
-            yield f"and {render.count(report.num_differences - len(report.differences))} more"

@@ -1,6 +1,6 @@
 """The reference page of the command line, made from the commands themselves.
 
-``python -m deltalakedb.cli.reference > docs/reference/cli.md`` writes it anew.
+``python tools/cli_reference.py > docs/reference/cli.md`` writes it anew.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltalakedb.cli.commands import all_commands
 from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.main import cli
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 _INTRODUCTION = """\
 # The command line
 
-<!-- Made by `python -m deltalakedb.cli.reference > docs/reference/cli.md`: change the commands instead. -->
+<!-- Made by `python tools/cli_reference.py > docs/reference/cli.md`: change the commands instead. -->
 
 `deltasql COMMAND --help` shows the same. `TABLE` is a name in the catalog, or a full [address](addresses.md).
 The catalog is that of `--catalog`, of the variable `DELTASQL_CATALOG`, or of the
@@ -31,8 +30,8 @@ The catalog is that of `--catalog`, of the variable `DELTASQL_CATALOG`, or of th
 - With `--json` stdout holds exactly one document. For an error it is an object with `error`, `message`,
   `table`, `version`, `suggestion`, `transient` and `exit_code`.
 - Times are ISO 8601 in UTC.
-- Commands that only look never create a catalog.
-- Ctrl-C rolls back whatever is under way.
+- Commands that only read never create a catalog.
+- Ctrl-C rolls back the operation in progress.
 
 Completion for bash: `eval "$(_DELTASQL_COMPLETE=bash_source deltasql)"`; for the others `zsh_source` or
 `fish_source`."""
@@ -51,7 +50,9 @@ def _lines() -> Iterator[str]:
     yield from _options([p for p in cli.params if p.name != "version"])
     yield from ("", "They may come before or after the command. `deltasql --version` prints the version.")
     common = {p.name or "" for p in cli.params if p.name != "version"}
-    for name, command in all_commands().items():
+    context = click.Context(cli)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
         yield from ("", f"## {name}", "")
         yield from _command(name, command, common)
         if isinstance(command, click.Group):
