@@ -179,13 +179,13 @@ def test_a_load_that_differs_never_becomes_visible(
     root: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = f"{catalog_uri}?table=t"
-    whole = verifier._digested
+    whole = verifier._digests
 
-    def tampered(subject, report, log, findings):  # type: ignore[no-untyped-def]
+    def tampered(subject, log):  # type: ignore[no-untyped-def]
         change(uri, "UPDATE dl_files SET size = size + 1 WHERE remove_version IS NULL")
-        return whole(subject, report, log, findings)
+        return whole(subject, log)
 
-    monkeypatch.setattr(verifier, "_digested", tampered)
+    monkeypatch.setattr(verifier, "_digests", tampered)
     with pytest.raises(VerificationError) as caught:
         import_table(str(root), uri)
     assert "differs in size" in caught.value.message

@@ -47,7 +47,13 @@ from deltalakedb.table.locations import normal_location
 from deltalakedb.transfer.importing.options import EngineOptions, location_lease
 from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport, check_level
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
-from deltalakedb.transfer.verifying.verifier import Subject, require_equal, verify_head, verify_loaded
+from deltalakedb.transfer.verifying.verifier import (
+    Subject,
+    compare_rows,
+    require_equal,
+    verify_head,
+    verify_loaded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -144,13 +150,11 @@ def export_table(
         failpoint("export.before_log")
         copy.write_log()
         reader, versions = FileTxnLogReader(target, options), (table.head.first_version, version)
-        subject = Subject(database, table, reader, *versions, first_commit=copy.first + copy.bare)
+        first = copy.first + copy.bare
+        subject = Subject(database, table, reader, *versions, storage_options, first_commit=first)
         checked = verify_loaded(subject, verify)
         if verify == "data" and checked.ok:
-            from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
-
-            places = (table.location, storage), (target, options)
-            checked = check_rows(checked, database, table.table_id, *places)
+            checked = compare_rows(subject, checked)
         _require_equal(checked)
     seconds = round(time.perf_counter() - began, 3)
     return replace(report, **copied, verification=checked, seconds=seconds)

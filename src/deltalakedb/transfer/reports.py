@@ -83,10 +83,10 @@ class VerifyReport(Report):
     level: Level
     version: int
     first_version: int
-    num_files: int
-    log_num_files: int
-    size_bytes: int
-    log_size_bytes: int
+    num_files: int = 0
+    log_num_files: int = 0
+    size_bytes: int = 0
+    log_size_bytes: int = 0
     digest: str | None = None
     log_digest: str | None = None
     buckets: tuple[int, ...] = ()

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from deltalakedb import telemetry
 from deltalakedb.delta_log.commit_file import commit_digest
@@ -32,7 +32,7 @@ from deltalakedb.transfer.importing.options import Choice, location_lease, peak_
 from deltalakedb.transfer.importing.plan import base_checkpoint, make_plan, stamps_of
 from deltalakedb.transfer.reports import ImportPlan, ImportProgress, ImportReport
 from deltalakedb.transfer.verifying.log_replay import WINDOW
-from deltalakedb.transfer.verifying.verifier import Subject, verify_loaded
+from deltalakedb.transfer.verifying.verifier import Subject, compare_rows, verify_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.transfer.importing.options import ImportOptions, LoadEngine
+    from deltalakedb.transfer.importing.options import ImportOptions, LoadEngine, Tick
     from deltalakedb.transfer.reports import VerifyReport
 
 logger = logging.getLogger(__name__)
@@ -131,29 +131,40 @@ class Import:
                     self._load()
                 failpoint("import.loaded")
                 report = self._index_and_verify()
+                if report.ok and report.level == "data":
+                    with self._timed("rows"):
+                        report = compare_rows(self._subject(), report)
         except (LogError, ProtocolError) as error:
             # the source is invalid, so what was loaded from it is useless
             self._undo(self._row, error.message)
             raise
         except Exception as error:
-            self._record_error(error)
+            self._record_error(str(error) if not isinstance(error, DeltaSqlError) else error.message)
             raise
         if not report.ok:
-            found = report.differences[0]
-            where = f" ({found.path})" if found.path else ""
-            message = f"{report.num_differences} differences, the first: {found.detail}{where}"
-            self._undo(self._row, message)
-            raise VerificationError(
-                f"what was loaded is not what the log says: {message}",
-                table=self._name,
-                version=found.version,
-                suggestion="nothing was made visible; look at the log, then import again",
-                report=report,
-            )
-        if self._options.verify == "data":
-            report = self._compare_rows(report)
+            self._refuse(report)
         failpoint("import.verified")
         return report
+
+    def _refuse(self, report: VerifyReport) -> NoReturn:
+        found = report.differences[0]
+        if found.kind == "rows":
+            message = found.detail
+            suggestion = (
+                "nothing was made visible, and what is loaded stays: if data files are gone, bring them back "
+                "and import again, or import with a lower level of verification; "
+                f"`deltasql rollback {self._name}` drops what was loaded"
+            )
+            self._record_error(message)
+        else:
+            where = f" ({found.path})" if found.path else ""
+            why = f"{report.num_differences} differences, the first: {found.detail}{where}"
+            message = f"what was loaded is not what the log says: {why}"
+            suggestion = "nothing was made visible; look at the log, then import again"
+            self._undo(self._row, why)
+        raise VerificationError(
+            message, table=self._name, version=found.version, suggestion=suggestion, report=report
+        )
 
     def _begin(self) -> None:
         """Resume the import that was interrupted, or begin a new one."""
@@ -265,8 +276,7 @@ class Import:
             return report
 
     def _verify(self) -> VerifyReport:
-        plan = self._plan
-        total, done = max(1, plan.base_rows), 0
+        total, done = max(1, self._plan.base_rows), 0
 
         def tick(rows: int = WINDOW) -> None:
             nonlocal done
@@ -274,35 +284,16 @@ class Import:
             self._report_progress(ImportProgress("verifying", done, total))
 
         tick(0)
-        versions = plan.first_version, plan.version
-        subject = Subject(self._database, self._row, self._reader, *versions, engine=self._engine, tick=tick)
         with self._timed("verify"):
-            report = verify_loaded(subject, self._options.verify)
+            report = verify_loaded(self._subject(tick), self._options.verify)
         tick(total)
         return report
 
-    def _compare_rows(self, report: VerifyReport) -> VerifyReport:
-        """Compare the rows of data; if they differ, what is loaded stays for the next run."""
-        from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
-
-        place = self._location, self._options.storage_for(self._location)
-        try:
-            with self._timed("rows"):
-                checked = check_rows(report, self._database, self._row.table_id, place, place, self._engine)
-                if checked.ok:
-                    return checked
-                raise VerificationError(
-                    checked.differences[-1].detail,
-                    table=self._name,
-                    version=report.version,
-                    suggestion="nothing was made visible, and what is loaded stays: if data files are gone, "
-                    "bring them back and import again, or import with a lower level of verification; "
-                    f"`deltasql rollback {self._name}` drops what was loaded",
-                    report=checked,
-                )
-        except Exception as error:
-            self._record_error(error)
-            raise
+    def _subject(self, tick: Tick = lambda: None) -> Subject:
+        versions, storage = (self._plan.first_version, self._plan.version), self._options.storage_options
+        return Subject(
+            self._database, self._row, self._reader, *versions, storage, engine=self._engine, tick=tick
+        )
 
     def _make_visible(self, report: VerifyReport) -> Head:
         """Make the table visible, in one transaction, with the head that the receipts add up to."""
@@ -357,9 +348,7 @@ class Import:
             try:
                 with self._database.read() as session:
                     session.run(statement)
-            except (
-                CatalogError
-            ) as error:  # for example while another process writes; it can be repeated at any time
+            except CatalogError as error:  # for example because another process writes
                 logger.info("%s: %s was not possible: %s", self._name, statement, error.message)
 
     def _skip(self, torn: TornCheckpointError) -> bool:
@@ -379,9 +368,8 @@ class Import:
         with self._database.write() as session:
             imports.set_phase(session, row, "failed", error=message)
 
-    def _record_error(self, error: Exception) -> None:
+    def _record_error(self, message: str) -> None:
         """Record why the import stopped, if the database can be reached."""
-        message = error.message if isinstance(error, DeltaSqlError) else str(error)
         with suppress(Exception), self._database.write() as session:  # the first error is the one to raise
             imports.set_phase(session, self._row, self._row.phase, error=message)
 

@@ -26,7 +26,7 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.settings import get_config
 from deltalakedb.transfer.importing.options import ImportOptions, import_target, memory_bound
 from deltalakedb.transfer.reports import ImportPlan
-from deltalakedb.transfer.verifying.log_replay import LogReplay
+from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -50,7 +50,6 @@ _MEMORY_PER_ROW = 3_000
 _MEMORY_PER_BYTE = 6
 #: bytes of a decoded row from which on it is not a row as they were measured
 _WIDE = 4096
-_JSON_PER_ACTION = 500
 
 
 class _Cost(NamedTuple):
@@ -101,7 +100,7 @@ def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
     choice = options.choose(num_files=made.num_files, memory_bytes=made.memory_bytes)
     notes = "; ".join(note for note in (before, choice.note) if note)
     made = replace(made, engine=choice.name, note=notes or None)
-    if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * _JSON_PER_ACTION:
+    if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * JSON_PER_ACTION:
         return made
     log = LogReplay(reader, made.version, memory_bytes=memory_bound())
     allowed = TablePaths(location, get_config().catalog.allow_outside_paths, address.table)
@@ -150,7 +149,7 @@ def make_plan(
     size = _batch_size(options.batch_size, per_row)
     tail = range(first if base == "none" else first + 1, newest.version + 1)
     tail_bytes = sum(listing.commits[v].size for v in tail if v in listing.commits)
-    files = rows + tail_bytes // _JSON_PER_ACTION
+    files = rows + tail_bytes // JSON_PER_ACTION
     cost = _COST[address.engine]
     # a file of one row group is held in memory as it was compressed
     largest = 0 if checkpoint is None else max(meta.size for meta in checkpoint.files)

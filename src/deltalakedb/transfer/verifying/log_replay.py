@@ -31,7 +31,7 @@ T = TypeVar("T")
 WINDOW = 16_384
 #: what an action after the checkpoint takes in memory, and in JSON
 _MEMORY_PER_ACTION = 2_000
-_JSON_PER_ACTION = 500
+JSON_PER_ACTION = 500
 
 
 class LogReplay:
@@ -78,7 +78,7 @@ class LogReplay:
 
     def _passes(self, plan: Plan) -> int:
         """How often the log has to be read to stay within the memory."""
-        actions = sum(meta.size for meta in plan.files) // _JSON_PER_ACTION
+        actions = sum(meta.size for meta in plan.files) // JSON_PER_ACTION
         return max(1, ceil(actions * _MEMORY_PER_ACTION / max(1, self._memory)))
 
     def _retried(self, work: Callable[[Plan], T]) -> T:
