@@ -19,8 +19,13 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, imports, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.settings import get_config
-from deltalakedb.transfer.importing.options import EngineOptions, location_lease
-from deltalakedb.transfer.reports import FILE_LEVELS, RollbackReport, check_level
+from deltalakedb.transfer.importing.options import (
+    EngineOptions,
+    location_lease,
+    require_at_least,
+    require_one_of,
+)
+from deltalakedb.transfer.reports import FILE_LEVELS, RollbackReport
 from deltalakedb.transfer.verifying.verifier import require_equal, verify_head
 
 if TYPE_CHECKING:
@@ -62,7 +67,8 @@ def rollback_import(
         'released'
     """
     began = time.perf_counter()
-    check_level(verify, FILE_LEVELS)
+    require_one_of("level", verify, FILE_LEVELS)
+    require_at_least(0, "keep_batches", keep_batches or 0)
     address = parse_address(uri)
     name = address.require_table()
     database = Database.open(address)
@@ -84,8 +90,6 @@ def rollback_import(
 
 def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_run: bool) -> RollbackReport:
     done, part, keep = imports.receipts(database, row.import_id), keep_batches is not None, keep_batches or 0
-    if keep < 0:
-        raise InvalidArgumentError(f"keep_batches must be 0 or more, not {keep}", table=row.name)
     drop = [r for r in done if r.batch >= keep]
     left, actions = len(done) - len(drop), sum(r.actions for r in drop)
     action, audited = ("partly undone", "undo batches") if part else ("undone", "undo import")

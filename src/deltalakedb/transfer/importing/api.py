@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -29,7 +30,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
     UnsupportedOperationError,
 )
-from deltalakedb.metastore import imports, outbox, registry
+from deltalakedb.metastore import imports, leases, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import outside
 from deltalakedb.settings import get_config
@@ -40,8 +41,8 @@ from deltalakedb.transfer.importing.options import (
     ImportOptions,
     active_session,
     import_target,
-    is_leased,
     peak_bytes,
+    require_at_least,
 )
 from deltalakedb.transfer.importing.plan import plan_with
 from deltalakedb.transfer.reports import ImportReport, ImportStatus, ManyReport, TableOutcome
@@ -155,21 +156,14 @@ def _catch_up(database: Database, table: Table, options: ImportOptions) -> Impor
         checked = verify_head(
             database, table, options.verify, storage, engine=EngineOptions(), look_ahead=False
         )
-        require_equal(
-            checked,
-            "after catching up the catalog is not what the log says",
-            "`deltasql verify` shows all differences",
-        )
+        hint = "`deltasql verify` shows all differences"
+        require_equal(checked, "after catching up the catalog is not what the log says", hint)
     head = table.head
     return ImportReport(
         table.name,
         table.location,
-        head.version,
-        head.first_version,
-        len(added),
-        head.num_files,
-        head.size_bytes,
-        round(time.perf_counter() - began, 3),
+        *(head.version, head.first_version, len(added), head.num_files, head.size_bytes),
+        seconds=round(time.perf_counter() - began, 3),
         action="caught up" if added else "unchanged",
         digest=None if checked is None else checked.digest,
         verification=checked,
@@ -219,13 +213,12 @@ def _status(database: Database, row: ImportRow) -> ImportStatus:
     left = None
     if row.phase == "loading" and done:
         left = round(spent / len(done) * max(0, row.batches_total - len(done)), 1)
-    looked_at = row.details.get("looked_at") if row.phase == "finalized" else None
-    lag = None
-    if looked_at is not None:
-        try:
+    looked_at = lag = None
+    if row.phase == "finalized" and "looked_at" in row.details:
+        with suppress(TableMissingError):
             lag = max(0, row.details["seen_version"] - registry.find(database, row.name).head.version)
-        except TableMissingError:
-            looked_at = None
+            looked_at = row.details["looked_at"]
+    holding = leases.holding(database, imports.lease_name(row.location)) if row.is_open else None
     return ImportStatus(
         table=row.name,
         location=row.location,
@@ -245,7 +238,7 @@ def _status(database: Database, row: ImportRow) -> ImportStatus:
         error=row.error,
         digest=row.digest,
         import_id=row.import_id,
-        at_work=row.is_open and is_leased(database, row.location),
+        at_work=holding is not None and not holding.is_abandoned,
         looked_at=looked_at,
         lag=lag,
     )
@@ -312,8 +305,7 @@ def import_tables(
             f"{address.to_uri()} is a table's address, not a catalog's", suggestion="leave the table out"
         )
     workers = get_config().import_.parallel if parallel is None else parallel
-    if workers < 1:
-        raise InvalidArgumentError(f"parallel must be 1 or more, not {workers}")
+    require_at_least(1, "parallel", workers)
     stopped = threading.Event()
 
     def stop_with_the_others(_: ImportProgress) -> None:
@@ -335,21 +327,28 @@ def import_tables(
         database.ensure()
 
     def work(table: Found) -> TableOutcome:
-        address_of_table = address.with_table(table.name).to_uri(redact=False)
-        if dry_run:
-            plan = plan_with(table.path, address_of_table, asked)
-            return TableOutcome(table.name, table.path, "planned", plan=plan)
-        if not catch_up:
-            with suppress(TableMissingError):
-                registry.refuse_elsewhere(registry.find(database, table.name), table.path)
-                return TableOutcome(table.name, table.path, "unchanged")
-        report = import_with(table.path, address_of_table, asked, catch_up=True)
-        return TableOutcome(table.name, table.path, report.action, report=report)
+        done = partial(TableOutcome, table.name, table.path)
+        try:
+            if table.error is not None:
+                raise table.error
+            address_of_table = address.with_table(table.name).to_uri(redact=False)
+            if dry_run:
+                return done("planned", plan=plan_with(table.path, address_of_table, asked))
+            if not catch_up:
+                with suppress(TableMissingError):
+                    registry.refuse_elsewhere(registry.find(database, table.name), table.path)
+                    return done("unchanged")
+            report = import_with(table.path, address_of_table, asked, catch_up=True)
+            return done(report.action, report=report)
+        except DeltaSqlError as error:
+            return done("failed", error=error)
+        except Exception as error:  # it does not stop the other tables
+            return done("failed", error=DeltaSqlError(f"{type(error).__name__}: {error}", table=table.name))
 
     outcomes = []
     with ThreadPoolExecutor(workers, thread_name_prefix="deltasql-import") as pool:
         # settings are part of the context, and every thread begins with an empty one
-        waiting = [pool.submit(copy_context().run, _one, work, table) for table in found]
+        waiting = [pool.submit(copy_context().run, work, table) for table in found]
         try:
             for future in waiting:
                 outcomes.append(future.result())
@@ -360,18 +359,6 @@ def import_tables(
             pool.shutdown(cancel_futures=True)
             raise
     return ManyReport(tuple(outcomes), round(time.perf_counter() - began, 3))
-
-
-def _one(work: Callable[[Found], TableOutcome], found: Found) -> TableOutcome:
-    error = found.error
-    if error is None:
-        try:
-            return work(found)
-        except DeltaSqlError as raised:
-            error = raised
-        except Exception as raised:  # it does not stop the other tables
-            error = DeltaSqlError(f"{type(raised).__name__}: {raised}", table=found.name)
-    return TableOutcome(found.name, found.path, "failed", error=error)
 
 
 def _known(database: Database) -> list[Found]:
@@ -433,29 +420,27 @@ def discover(
         name = f"{namespace}.{own}" if namespace else own
         found.append(there.get(real.of(path)) or Found(path, name))
     owners = Counter(one.name for one in found)
-    problems = ((one, _problem(one, owners, taken)) for one in found)
-    return [one if why is None else replace(one, error=_refused(one.path, why)) for one, why in problems]
+    return [replace(one, error=_name_error(one, owners, taken)) for one in found]
 
 
-def _problem(found: Found, owners: Mapping[str, int], taken: Mapping[str, str]) -> str | None:
-    """Why a table cannot have the name that its folder makes."""
+def _name_error(found: Found, owners: Mapping[str, int], taken: Mapping[str, str]) -> DeltaSqlError | None:
+    """The error of a table that cannot have the name that its folder makes."""
     owner = taken.get(found.name)
     if owner == found.path:
         return None
     try:
         validate_table_name(found.name)
     except AddressError as error:
-        return f"its folder makes no name: {error.message}"
-    if owner is not None:
-        return f"its folder makes the name {found.name}, which the table at {owner} has"
-    return f"its folder makes the name {found.name}, as another one does" if owners[found.name] > 1 else None
-
-
-def _refused(path: str, message: str) -> DeltaSqlError:
+        why = f"its folder makes no name: {error.message}"
+    else:
+        if owner is None and owners[found.name] == 1:
+            return None
+        other = "as another one does" if owner is None else f"which the table at {owner} has"
+        why = f"its folder makes the name {found.name}, {other}"
     return InvalidArgumentError(
-        f"{path}: {message}",
+        f"{found.path}: {why}",
         suggestion="import it alone under another name, which it keeps: "
-        f"`deltasql import {shlex.quote(path)} NAME`",
+        f"`deltasql import {shlex.quote(found.path)} NAME`",
     )
 
 

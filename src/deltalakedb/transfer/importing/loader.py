@@ -28,7 +28,7 @@ from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
 from deltalakedb.transfer.reports import ImportProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
@@ -230,15 +230,12 @@ class _Load:
     def _tail(self, batch: Batch, versions: range) -> None:
         commits = [self._read(v) for v in versions]
         named = {a.path for c in commits for a in c.actions if isinstance(a, Add | Remove)}
-        with self._task.writing(batch) as session:
-            changes = self._changes(session, named)
+        with self._changing(batch, named) as (session, changes):
             for commit in commits:
-                if encoder := apply_state(session, self._table_id, commit.version, commit.actions):
-                    changes.rows.use(encoder)
+                self._apply_state(session, changes, commit.version, commit.actions)
                 changes.apply(commit.version, commit.actions)
             changes.rows.flush()
             write_commits(session, self._table_id, commits)
-            _close(batch, changes)
 
     def _ready(self, batch: Batch, tail: ReadyTail) -> None:
         """Commits that were parsed and encoded elsewhere."""
@@ -253,27 +250,31 @@ class _Load:
         """A commit that is not held in memory: its state, then its removes, then its adds."""
         version, path = batch.begins, commit_path(batch.begins)
         state = [a for a in iter_state(self._store, path) if isinstance(a, OTHERS)]
-        with self._task.writing(batch) as session:
-
-            def pieces() -> Iterator[Sequence[Action]]:
-                for kind in (Remove, Add):
-                    for piece in iter_pieces(self._store, path, kind):
-                        imports.require(session, self._task.lease)
-                        check_places(piece, self._task.paths)
-                        yield piece
-
-            changes = self._changes(session, set())
-            if encoder := apply_state(session, self._table_id, version, state):
-                changes.rows.use(encoder)
-            changes.apply_pieces(version, pieces())
+        with self._changing(batch) as (session, changes):
+            self._apply_state(session, changes, version, state)
+            for kind in (Remove, Add):
+                for piece in iter_pieces(self._store, path, kind):
+                    imports.require(session, self._task.lease)
+                    check_places(piece, self._task.paths)
+                    changes.apply_pieces(version, [piece])
             facts = CommitFacts(changes.data_change, changes.added, changes.removed)
             write_commits(session, self._table_id, [self._large_commit(version, state, facts)])
-            _close(batch, changes)
 
-    def _changes(self, session: Session, named: set[str]) -> FileChanges:
-        live = live_files(session, self._table_id, named) if named else {}
-        encoder = files.slot_encoder(session, self._table_id)
-        return FileChanges(session, self._table_id, self._next_seq, encoder, Counts(), live)
+    @contextmanager
+    def _changing(self, batch: Batch, named: Collection[str] = ()) -> Iterator[tuple[Session, FileChanges]]:
+        """The transaction of a batch that changes files, among them live ones with these names."""
+        with self._task.writing(batch) as session:
+            live = live_files(session, self._table_id, named) if named else {}
+            encoder = files.slot_encoder(session, self._table_id)
+            changes = FileChanges(session, self._table_id, self._next_seq, encoder, batch.counts, live)
+            yield session, changes
+            batch.actions, batch.next_seq = changes.added + changes.removed, changes.rows.next_seq
+
+    def _apply_state(
+        self, session: Session, changes: FileChanges, version: int, actions: Sequence[Action]
+    ) -> None:
+        if encoder := apply_state(session, self._table_id, version, actions):
+            changes.rows.use(encoder)
 
     # ---- commits ----
 
@@ -309,11 +310,6 @@ class _Load:
             published=True,
             facts=facts,
         )
-
-
-def _close(batch: Batch, changes: FileChanges) -> None:
-    batch.actions = changes.added + changes.removed
-    batch.counts, batch.next_seq = changes.counts, changes.rows.next_seq
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from deltalakedb import telemetry
 from deltalakedb.delta_log.commit_file import commit_digest
@@ -64,11 +64,10 @@ class Import:
     ) -> None:
         self._database, self._address, self._location, self._reader = database, address, location, reader
         self._options, self._name = options, address.table or ""
-        self._choice = Choice()
+        self._choice, self._resumed = Choice(), False
         self._engine: LoadEngine = LocalEngine()
         self._phases: dict[str, float] = {}
         self._skipped: set[int] = set()
-        self._resumed = False
         self._row: ImportRow
         self._plan: ImportPlan
         self._lease: Lease
@@ -86,21 +85,18 @@ class Import:
                     report = self._load_and_verify()
                     break
                 except TornCheckpointError as torn:
-                    if not self._skip(torn):
+                    if not self._skip(torn.version):
                         raise (torn.__cause__ or torn) from None
             head = self._make_visible(report)
         failpoint("import.finalized")
         self._tune(self._database.dialect.after_load)
         telemetry.emit("import_progress_ratio", 1.0, table=self._name)
+        num_versions = head.version - head.first_version + 1
         return ImportReport(
             self._name,
             self._location,
-            head.version,
-            head.first_version,
-            head.version - head.first_version + 1,
-            head.num_files,
-            head.size_bytes,
-            round(time.perf_counter() - began, 3),
+            *(head.version, head.first_version, num_versions, head.num_files, head.size_bytes),
+            seconds=round(time.perf_counter() - began, 3),
             import_id=self._row.import_id,
             action="resumed" if self._resumed else "imported",
             digest=report.digest,
@@ -139,7 +135,7 @@ class Import:
             self._undo(self._row, error.message)
             raise
         except Exception as error:
-            self._record_error(str(error) if not isinstance(error, DeltaSqlError) else error.message)
+            self._record_error(error.message if isinstance(error, DeltaSqlError) else str(error))
             raise
         if not report.ok:
             self._refuse(report)
@@ -250,11 +246,11 @@ class Import:
                 break
             # the source has new versions
             plan = self._plan = replace(plan, version=newest, num_versions=newest - plan.first_version + 1)
+            total = plan.num_batches + 1
             with database.write() as session:
                 imports.require(session, lease)
-                document, total = plan.to_dict(), plan.num_batches + 1
                 self._row = imports.extend(
-                    session, self._row, document, source_version=newest, batches_total=total
+                    session, self._row, plan.to_dict(), source_version=newest, batches_total=total
                 )
         with database.write() as session:
             imports.require(session, lease)
@@ -300,15 +296,10 @@ class Import:
         row, plan = self._row, self._plan
         with self._timed("finalize"):
             done = imports.receipts(self._database, row.import_id)
-            head = Head(
-                plan.version,
-                self._reader.timestamp_of(plan.version),
-                plan.first_version,
-                sum(r.num_files for r in done),
-                sum(r.size_bytes for r in done),
-                sum(r.num_records for r in done),
-                sum(r.files_without_count for r in done),
-            )
+            counters = ("num_files", "size_bytes", "num_records", "files_without_count")
+            counts = (sum(getattr(receipt, name) for receipt in done) for name in counters)
+            timestamp = self._reader.timestamp_of(plan.version)
+            head = Head(plan.version, timestamp, plan.first_version, *counts)
         if (head.num_files, head.size_bytes) != (report.num_files, report.size_bytes):
             raise VerificationError(
                 f"the receipts count {head.num_files} files, the catalog holds {report.num_files}",
@@ -318,25 +309,17 @@ class Import:
         details = {"phases": self._phases, "level": report.level, "resumed": self._resumed}
         with self._database.write() as session:
             imports.require(session, self._lease)
+            next_seq, following = max((r.next_file_seq for r in done), default=0), self._options.following
             imports.show_table(
-                session,
-                row,
-                head,
-                next_file_seq=max((r.next_file_seq for r in done), default=0),
-                shape=uuid.uuid4().hex,
-                following=self._options.following,
+                session, row, head, next_file_seq=next_seq, shape=uuid.uuid4().hex, following=following
             )
             imports.set_phase(session, row, "finalized", digest=report.digest, details=details)
-            audit.record(
-                session,
-                "import",
-                row,
-                version=head.version,
-                txn=row.import_id,
-                first_version=head.first_version,
-                files=head.num_files,
-                digest=report.digest,
-            )
+            facts: dict[str, Any] = {
+                "first_version": head.first_version,
+                "files": head.num_files,
+                "digest": report.digest,
+            }
+            audit.record(session, "import", row, version=head.version, txn=row.import_id, **facts)
             failpoint("import.before_finalize")
         return head
 
@@ -351,11 +334,11 @@ class Import:
             except CatalogError as error:  # for example because another process writes
                 logger.info("%s: %s was not possible: %s", self._name, statement, error.message)
 
-    def _skip(self, torn: TornCheckpointError) -> bool:
-        """Skip a torn checkpoint; return whether the import can start from an older one."""
-        if torn.version is None or torn.version in self._skipped:
+    def _skip(self, version: int | None) -> bool:
+        """Skip the torn checkpoint of a version; return whether the import can start from an older one."""
+        if version is None or version in self._skipped:
             return False
-        self._skipped.add(torn.version)
+        self._skipped.add(version)
         try:
             self._make_plan()
         except LogError:

@@ -71,11 +71,11 @@ def row_difference(subject: Subject, report: VerifyReport) -> tuple[int, str | N
             options = get_config().storage_options_for(location, subject.storage_options)
             stock = deltalake.DeltaTable(location, version=version, storage_options=options)
             theirs, reader = RowDigest().add(pa.RecordBatchReader.from_stream(stock.scan())), "deltalake"
-        if ours.count != theirs.count:
-            return count, f"{ours.count} rows through the catalog, {theirs.count} by {reader}"
-        return count, None if ours == theirs else f"{count} rows on both sides, but not the same ones"
     except Exception as error:  # a file that was vacuumed, a feature that stock does not read
         return count, f"the rows could not be compared: {_reason(error)}"
+    if count != theirs.count:
+        return count, f"{count} rows through the catalog, {theirs.count} by {reader}"
+    return count, None if ours == theirs else f"{count} rows on both sides, but not the same ones"
 
 
 def _catalog_rows(subject: Subject, report: VerifyReport) -> Iterable[pa.RecordBatch]:

@@ -34,8 +34,8 @@ from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.digest import BUCKETS, bucket_of
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.transfer.importing.options import EngineOptions, memory_bound
-from deltalakedb.transfer.reports import VerifyReport, check_level
+from deltalakedb.transfer.importing.options import EngineOptions, memory_bound, require_one_of
+from deltalakedb.transfer.reports import LEVELS, VerifyReport
 from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def verify_table(uri: str, level: Level = "digest", **options: Unpack[EngineArgu
         >>> verify_table("deltasql://sqlite//lake/meta.db?table=sales.orders", "full").ok
         True
     """
-    check_level(level)
+    require_one_of("level", level, LEVELS)
     asked = EngineOptions(**options)
     address = parse_address(uri)
     name = address.require_table()
