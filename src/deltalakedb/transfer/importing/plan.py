@@ -19,6 +19,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import imports, registry
 from deltalakedb.metastore.database import Database
+from deltalakedb.protocol.commit_rules import check_places
 from deltalakedb.protocol.features import check_readable, reader_features
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import mapping_mode
@@ -100,10 +101,9 @@ def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
     made = replace(made, engine=choice.name, note=notes or None)
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * JSON_PER_ACTION:
         return made
-    log = LogReplay(reader, made.version, memory_bytes=memory_bound())
-    allowed = TablePaths(location, get_config().catalog.allow_outside_paths, address.table)
-    count, size = log.counts_within(allowed)
-    return replace(made, num_files=count, size_bytes=size, exact=True)
+    live = LogReplay(reader, made.version, memory_bytes=memory_bound()).files()
+    check_places(live, TablePaths(location, get_config().catalog.allow_outside_paths, address.table))
+    return replace(made, num_files=len(live), size_bytes=sum(add.size for add in live), exact=True)
 
 
 def _before(database: Database, name: str, location: str) -> str | None:

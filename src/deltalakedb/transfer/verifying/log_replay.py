@@ -6,24 +6,22 @@ from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
-from deltalakedb.delta_log.commit_file import is_large, iter_pieces
+from deltalakedb.delta_log.commit_file import is_large, iter_actions
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.metastore.files import path_hash
 from deltalakedb.protocol.actions import Add, Remove
-from deltalakedb.protocol.codec import decode_commit, encode_json
-from deltalakedb.protocol.commit_rules import check_places
+from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
 from deltalakedb.protocol.replay import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator
 
     from deltalakedb.delta_log.checkpoint import Part
     from deltalakedb.delta_log.listing import LogListing, Plan
     from deltalakedb.delta_log.reader import FileTxnLogReader
-    from deltalakedb.protocol.actions import Action, FileKey
-    from deltalakedb.protocol.paths import TablePaths
+    from deltalakedb.protocol.actions import FileKey
 
 T = TypeVar("T")
 
@@ -56,25 +54,10 @@ class LogReplay:
         plan = self._plan()
         return None if plan.checkpoint is None or self._passes(plan) > 1 else (plan, self._tail(plan, None))
 
-    def counts_within(self, paths: TablePaths) -> tuple[int, int]:
-        """How many files there are and their bytes; OutsidePathError if one may not be where it is."""
-
-        def counted(plan: Plan) -> tuple[int, int]:
-            count = size = 0
-            for add in self._adds(plan, None):
-                check_places([add], paths)
-                count, size = count + 1, size + add.size
-            return count, size
-
-        return self._retried(counted)
-
-    def in_buckets(self, buckets: Collection[int]) -> list[Add]:
-        """The live files of some buckets, which should be few enough to fit in memory."""
-        wanted = frozenset(buckets)
+    def files(self, buckets: Collection[int] | None = None) -> list[Add]:
+        """The live files of all buckets or some, which should be few enough to fit in memory."""
+        wanted = None if buckets is None else frozenset(buckets)
         return self._retried(lambda plan: list(self._adds(plan, wanted)))
-
-    def passes(self) -> int:
-        return self._passes(self._plan())
 
     def _passes(self, plan: Plan) -> int:
         """How often the log has to be read to stay within the memory."""
@@ -130,17 +113,12 @@ class LogReplay:
     def _tail(self, plan: Plan, wanted: frozenset[int] | None) -> Replay:
         """What the commits after the checkpoint do to the files of some buckets."""
         state = Replay()
-        for actions in self._commits(plan):
-            state.commit(a for a in actions if isinstance(a, Add | Remove) and _is_wanted(a, wanted))
-        return state
-
-    def _commits(self, plan: Plan) -> Iterator[Sequence[Action]]:
         for meta in plan.files:
-            if is_large(meta):
-                yield from iter_pieces(self._store, meta.path, Remove)
-                yield from iter_pieces(self._store, meta.path, Add)
-            else:
-                yield decode_commit(self._store.get(meta.path), source=meta.path)
+            # a large commit is read twice, so that its removes go before its adds
+            for kind in (Remove, Add) if is_large(meta) else (Add | Remove,):
+                actions = iter_actions(self._store, meta.path, size=meta.size)
+                state.commit(a for a in actions if isinstance(a, kind) and _is_wanted(a, wanted))
+        return state
 
 
 def _is_wanted(action: Add | Remove, wanted: frozenset[int] | None) -> bool:

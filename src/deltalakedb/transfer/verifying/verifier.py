@@ -280,7 +280,7 @@ def _file_differences(
 ) -> Iterator[Difference]:
     """Compare the files of some buckets one by one."""
     version = subject.version
-    theirs = {add.key: add for add in log.in_buckets(buckets)}
+    theirs = {add.key: add for add in log.files(buckets)}
     for add in digests.files_in(subject.database, subject.table.table_id, version, buckets):
         other = theirs.pop(add.key, None)
         if other is None:
