@@ -15,10 +15,10 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import files, imports, migrations, outbox, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror.drift import broken_checkpoints, newest_commit_differences, versions_ahead
+from deltalakedb.mirror.drift import Difference, broken_checkpoints, newest_commit_differences, versions_ahead
 from deltalakedb.protocol.paths import relative_to
 from deltalakedb.storage.local import LocalStore
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from deltalakedb.address import Address
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.mirror.drift import Difference
     from deltalakedb.settings import Config
-    from deltalakedb.storage.store import Store
 
 #: data files of a table on an object store whose existence is checked
 _REMOTE_FILES = 3

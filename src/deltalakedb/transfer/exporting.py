@@ -40,15 +40,15 @@ from deltalakedb.mirror import outside, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import commit_file_state
-from deltalakedb.protocol.actions import Cdc, DeletionVector
+from deltalakedb.protocol.actions import Action, Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import relative_to
 from deltalakedb.settings import get_config
-from deltalakedb.storage.store import local_path, open_store, real_location
+from deltalakedb.storage.store import Store, local_path, open_store, real_location
 from deltalakedb.table.locations import normal_location
 from deltalakedb.transfer.importing.options import EngineOptions, location_lease, require_one_of
-from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport
+from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport, Level, VerifyReport
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
 from deltalakedb.transfer.verifying.verifier import (
     Subject,
@@ -63,9 +63,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.storage.store import Store
-    from deltalakedb.transfer.reports import Level, VerifyReport
 
 logger = logging.getLogger(__name__)
 

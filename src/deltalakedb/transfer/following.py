@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from deltalakedb import telemetry
 from deltalakedb.coordinator import guard
@@ -24,14 +24,12 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import outside
 from deltalakedb.transfer.importing.api import import_new
 from deltalakedb.transfer.importing.options import ImportOptions, import_target, location_lease
-from deltalakedb.transfer.reports import FollowReport
+from deltalakedb.transfer.reports import FollowReport, ImportProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Unpack
 
     from deltalakedb.transfer.importing.options import ImportArguments
-    from deltalakedb.transfer.reports import ImportProgress
 
 
 def follow_table(

@@ -25,7 +25,7 @@ from deltalakedb.transfer.importing.options import (
     require_at_least,
     require_one_of,
 )
-from deltalakedb.transfer.reports import FILE_LEVELS, RollbackReport
+from deltalakedb.transfer.reports import FILE_LEVELS, Level, RollbackReport
 from deltalakedb.transfer.verifying.verifier import require_equal, verify_head
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.transfer.reports import Level
 
 
 def rollback_import(

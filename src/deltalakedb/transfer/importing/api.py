@@ -13,10 +13,10 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 from urllib.parse import quote
 
-from deltalakedb.address import parse_address, validate_table_name
+from deltalakedb.address import Address, parse_address, validate_table_name
 from deltalakedb.coordinator import guard
 from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
 from deltalakedb.delta_log.reader import FileTxnLogReader
@@ -45,18 +45,15 @@ from deltalakedb.transfer.importing.options import (
     require_at_least,
 )
 from deltalakedb.transfer.importing.plan import plan_with
-from deltalakedb.transfer.reports import ImportReport, ImportStatus, ManyReport, TableOutcome
+from deltalakedb.transfer.reports import ImportProgress, ImportReport, ImportStatus, ManyReport, TableOutcome
 from deltalakedb.transfer.verifying.verifier import require_equal, verify_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Unpack
 
-    from deltalakedb.address import Address
     from deltalakedb.metastore.imports import ImportRow, Receipt
     from deltalakedb.metastore.rows import Table
     from deltalakedb.transfer.importing.options import ImportArguments
-    from deltalakedb.transfer.reports import ImportProgress
 
 
 def import_table(

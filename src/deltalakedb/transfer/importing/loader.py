@@ -16,16 +16,16 @@ from deltalakedb.exceptions import LogCorruptError, VersionMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import files, imports
 from deltalakedb.metastore.files import Counts, FileChanges, live_files
-from deltalakedb.metastore.imports import Receipt
+from deltalakedb.metastore.imports import BatchKind, ImportRow, Receipt
 from deltalakedb.metastore.ratify import CommitFacts, Ratification, apply_state, write_commits
-from deltalakedb.protocol.actions import Add, CommitInfo, Remove
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.commit_rules import check_one_vector, check_places
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.transfer.importing.encoding import OTHERS, Encoders, ahead, prepare, write_tail, write_window
 from deltalakedb.transfer.importing.options import LoadEngine, peak_bytes
 from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
-from deltalakedb.transfer.reports import ImportProgress
+from deltalakedb.transfer.reports import ImportPlan, ImportProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -33,11 +33,8 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.imports import BatchKind, ImportRow
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.transfer.importing.encoding import PreparedWindow, ReadyTail
-    from deltalakedb.transfer.reports import ImportPlan
 
 #: a batch of commits that was encoded elsewhere, or None
 Tails: TypeAlias = "Callable[[range], ReadyTail | None]"

@@ -10,24 +10,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict, get_args
 
-from deltalakedb.address import parse_address
+from deltalakedb.address import Address, parse_address
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError
 from deltalakedb.metastore import imports, leases
 from deltalakedb.settings import get_config
 from deltalakedb.table.locations import normal_location
-from deltalakedb.transfer.reports import FILE_LEVELS
+from deltalakedb.transfer.reports import FILE_LEVELS, ImportProgress, Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from deltalakedb.address import Address
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.importing.loader import LoadTask
-    from deltalakedb.transfer.reports import ImportProgress, Level
     from deltalakedb.transfer.verifying.data_rows import RowDigest
 
 logger = logging.getLogger(__name__)
@@ -92,15 +90,6 @@ class LoadEngine(Protocol):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The engine that was chosen, a note on why, and whether even a small table is worth a Spark job."""
-
-    name: Literal["local", "spark"] = "local"
-    note: str | None = None
-    always: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
     """The arguments that choose an engine, checked; ``import_table`` describes them."""
@@ -134,35 +123,35 @@ class EngineOptions:
         if asked and self.spark is None and (self.remote is not None or active_session() is None):
             _spark("sessions").check_setup(self.remote, self.master)
 
-    def choose(self, *, num_files: int, memory_bytes: int = 0) -> Choice:
-        """The engine for a table of some size."""
-        if self.engine == "local":
-            return Choice("local")
-        if self.engine == "spark":
-            return Choice("spark", always=True)
+    def choose(self, *, num_files: int, memory_bytes: int = 0) -> tuple[EngineName, str | None]:
+        """The engine for a table of some size, and a note if it is not the one that suits the table."""
+        if self.engine != "auto":
+            return self.engine, None
         if self.names_spark or active_session() is not None:
-            return Choice("spark")
+            return "spark", None
         if num_files <= MANY_FILES and memory_bytes <= get_config().import_.memory_mb << 20:
-            return Choice("local")
+            return "local", None
         try:
             _spark("sessions").check_setup()
         except DeltaSqlError as error:
             why = f"{num_files:,} files" if num_files > MANY_FILES else "the memory it is estimated to take"
-            return Choice("local", f"Spark would be used for {why}, and cannot be: {error.message}")
-        return Choice("spark", always=True)
+            return "local", f"Spark would be used for {why}, and cannot be: {error.message}"
+        return "spark", None
 
-    def start(self, choice: Choice) -> LoadEngine:
-        """The engine itself; Spark is started if it is not running."""
-        if choice.note is not None:
-            logger.warning("%s", choice.note)
-        if choice.name == "local":
+    def start(self, name: EngineName, note: str | None) -> LoadEngine:
+        """The engine that was chosen; Spark is started if it is not running."""
+        if note is not None:
+            logger.warning("%s", note)
+        if name == "local":
             from deltalakedb.transfer.importing.loader import LocalEngine  # imports Arrow's functions
 
             return LocalEngine()
         session = self.spark if self.spark is not None else active_session()
+        # Spark that is only at hand is not worth a job for a small table
+        always = self.engine == "spark" or not (self.names_spark or session is not None)
         if session is None or self.master is not None or self.remote is not None:
             session = _spark("sessions").start(self.master, remote=self.remote)
-        engine: LoadEngine = _spark("import_engine").SparkEngine(session, always=choice.always)
+        engine: LoadEngine = _spark("import_engine").SparkEngine(session, always=always)
         return engine
 
 

@@ -28,9 +28,9 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, commits, imports, registry
 from deltalakedb.metastore.rows import Head
 from deltalakedb.transfer.importing.loader import LoadTask, LocalEngine, TornCheckpointError
-from deltalakedb.transfer.importing.options import Choice, location_lease, peak_bytes
+from deltalakedb.transfer.importing.options import ImportOptions, LoadEngine, Tick, location_lease, peak_bytes
 from deltalakedb.transfer.importing.plan import base_checkpoint, make_plan, stamps_of
-from deltalakedb.transfer.reports import ImportPlan, ImportProgress, ImportReport
+from deltalakedb.transfer.reports import ImportPlan, ImportProgress, ImportReport, VerifyReport
 from deltalakedb.transfer.verifying.log_replay import WINDOW
 from deltalakedb.transfer.verifying.verifier import Subject, compare_rows, verify_loaded
 
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.transfer.importing.options import ImportOptions, LoadEngine, Tick
-    from deltalakedb.transfer.reports import VerifyReport
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +62,10 @@ class Import:
     ) -> None:
         self._database, self._address, self._location, self._reader = database, address, location, reader
         self._options, self._name = options, address.table or ""
-        self._choice, self._resumed = Choice(), False
+        self._resumed = False
         self._engine: LoadEngine = LocalEngine()
+        #: on the choice of the engine
+        self._note: str | None = None
         self._phases: dict[str, float] = {}
         self._skipped: set[int] = set()
         self._row: ImportRow
@@ -105,7 +105,7 @@ class Import:
             passed_over=self._plan.passed_over,
             peak_memory_bytes=peak_bytes(),
             engine=self._engine.name,
-            note="; ".join(filter(None, (self._choice.note, self._left_behind(head)))) or None,
+            note="; ".join(filter(None, (self._note, self._left_behind(head)))) or None,
         )
 
     def _left_behind(self, head: Head) -> str | None:
@@ -228,10 +228,9 @@ class Import:
     def _choose_engine(self, plan: ImportPlan) -> ImportPlan:
         """Choose the engine by the size of the load; an engine that is already running is kept."""
         if self._engine.name == "local":
-            options = self._options
-            self._choice = options.choose(num_files=plan.num_files, memory_bytes=plan.memory_bytes)
-            self._engine = options.start(self._choice)
-        return replace(plan, engine=self._engine.name, note=self._choice.note)
+            name, self._note = self._options.choose(num_files=plan.num_files, memory_bytes=plan.memory_bytes)
+            self._engine = self._options.start(name, self._note)
+        return replace(plan, engine=self._engine.name, note=self._note)
 
     def _load(self) -> None:
         database, reader, lease = self._database, self._reader, self._lease

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from deltalakedb.delta_log.checkpoint import CheckpointScan, is_complete
 from deltalakedb.delta_log.commit_file import is_large
-from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
@@ -25,20 +25,16 @@ from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.settings import get_config
-from deltalakedb.transfer.importing.options import ImportOptions, import_target, memory_bound
-from deltalakedb.transfer.reports import ImportPlan
+from deltalakedb.transfer.importing.options import ImportArguments, ImportOptions, import_target, memory_bound
+from deltalakedb.transfer.reports import Base, ImportPlan
 from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-    from typing import Unpack
 
     from deltalakedb.address import Address
-    from deltalakedb.delta_log.listing import Checkpoint, LogListing
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.storage.store import Store
-    from deltalakedb.transfer.importing.options import ImportArguments
-    from deltalakedb.transfer.reports import Base
 
 #: a tail batch ends with the commit that passes one of these
 COMMITS_PER_BATCH = 500
@@ -96,9 +92,8 @@ def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
     reader = FileTxnLogReader(location, options.storage_for(location))
     made = make_plan(reader, address, location, options)
     before = _before(Database.open(address), made.table, location)
-    choice = options.choose(num_files=made.num_files, memory_bytes=made.memory_bytes)
-    notes = "; ".join(note for note in (before, choice.note) if note)
-    made = replace(made, engine=choice.name, note=notes or None)
+    engine, note = options.choose(num_files=made.num_files, memory_bytes=made.memory_bytes)
+    made = replace(made, engine=engine, note="; ".join(filter(None, (before, note))) or None)
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * JSON_PER_ACTION:
         return made
     live = LogReplay(reader, made.version, memory_bytes=memory_bound()).files()

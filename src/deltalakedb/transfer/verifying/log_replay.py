@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 
-from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Part, Piece
 from deltalakedb.delta_log.commit_file import is_large, iter_actions
-from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.listing import LogListing, Plan, list_log
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.metastore.files import path_hash
-from deltalakedb.protocol.actions import Add, Remove
+from deltalakedb.protocol.actions import Add, FileKey, Remove
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
 from deltalakedb.protocol.replay import Replay
@@ -18,10 +18,7 @@ from deltalakedb.protocol.replay import Replay
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from deltalakedb.delta_log.checkpoint import Part
-    from deltalakedb.delta_log.listing import LogListing, Plan
     from deltalakedb.delta_log.reader import FileTxnLogReader
-    from deltalakedb.protocol.actions import FileKey
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, zip_longest
 from math import ceil
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from deltalakedb.address import parse_address
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
@@ -18,7 +18,7 @@ from deltalakedb.exceptions import LogError, VerificationError, VersionMissingEr
 from deltalakedb.metastore import commits, files, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.files import SIDE_COLUMNS, add_from_row, digests, path_hash
-from deltalakedb.mirror.drift import Difference, broken_checkpoints, commit_differences, versions_ahead
+from deltalakedb.mirror.drift import Difference, Kind, broken_checkpoints, commit_differences, versions_ahead
 from deltalakedb.protocol.actions import (
     Add,
     DomainMetadata,
@@ -31,25 +31,21 @@ from deltalakedb.protocol.actions import (
     meaning_of,
 )
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.digest import BUCKETS, bucket_of
+from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.transfer.importing.options import EngineOptions, memory_bound, require_one_of
-from deltalakedb.transfer.reports import LEVELS, VerifyReport
+from deltalakedb.transfer.reports import LEVELS, Level, VerifyReport
 from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Unpack
 
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.mirror.drift import Kind
     from deltalakedb.protocol.actions import Action, FileKey
-    from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.protocol.txn_log import TxnLogReader
     from deltalakedb.transfer.importing.options import EngineArguments, LoadEngine
-    from deltalakedb.transfer.reports import Level
 
 #: what a file takes in memory while it is compared field by field, on both sides
 _MEMORY_PER_FILE = 6_000
@@ -151,7 +147,7 @@ def verify_head(
         table.published_version,
         storage_options,
         checkpoints_of=table if checkpoints else None,
-        engine=None if engine is None else engine.start(engine.choose(num_files=table.head.num_files)),
+        engine=None if engine is None else engine.start(*engine.choose(num_files=table.head.num_files)),
     )
     report = verify_loaded(subject, level, *beyond)
     return compare_rows(subject, report) if level == "data" and subject.version >= 0 else report
