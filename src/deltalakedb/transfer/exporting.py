@@ -291,10 +291,8 @@ class _Copy:
 
     def verify(self, level: Level, given: Mapping[str, str] | None) -> VerifyReport:
         """Compare the written log with the catalog; VerificationError if they differ."""
-        options = get_config().storage_options_for(self.goal.location, given)
-        reader, head = FileTxnLogReader(self.goal.location, options), self.table.head
-        versions = head.first_version, head.version
-        first = self._versions.start
+        reader, first = FileTxnLogReader(self.goal.location, store=self.goal), self._versions.start
+        versions = self.table.head.first_version, self.table.head.version
         subject = Subject(self.database, self.table, reader, *versions, given, first_commit=first)
         checked = verify_loaded(subject, level)
         return _require_equal(compare_rows(subject, checked) if level == "data" and checked.ok else checked)

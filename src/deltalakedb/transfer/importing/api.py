@@ -19,7 +19,6 @@ from urllib.parse import quote
 from deltalakedb.address import Address, parse_address, validate_table_name
 from deltalakedb.coordinator import guard
 from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
-from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     AddressError,
     CatalogNotFoundError,
@@ -132,11 +131,10 @@ def import_new(database: Database, address: Address, location: str, options: Imp
     from deltalakedb.transfer.importing.pipeline import Import  # imports Arrow's functions
 
     # a source that is not there leaves no empty catalog behind
-    reader = FileTxnLogReader(location, options.storage_for(location))
-    reader.versions()
+    begun = Import(database, address, location, options)
     options.check_engine()
     database.ensure()
-    return Import(database, address, location, reader, options).run()
+    return begun.run()
 
 
 def _catch_up(database: Database, table: Table, options: ImportOptions) -> ImportReport:

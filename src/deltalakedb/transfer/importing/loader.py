@@ -311,7 +311,7 @@ class _Load:
 
 @dataclass(slots=True)
 class Pace:
-    """Progress and the rate limit of one run."""
+    """Progress and the rate limit of one run, which goes on after ``done`` steps and ``seen`` actions."""
 
     task: LoadTask
     total: int
@@ -319,25 +319,24 @@ class Pace:
     seen: int
     began: float = field(default_factory=time.monotonic)
     steps: int = 0
-    here: int = 0
+    actions: int = 0
 
     def step(self, steps: int, actions: int) -> None:
         """Count a batch, wait if it was faster than the rate limit, and report."""
-        self.done += steps
         self.steps += steps
-        self.seen += actions
-        self.here += actions
+        self.actions += actions
         if limit := self.task.rate_limit:
-            ahead = self.here / limit - (time.monotonic() - self.began)
-            if ahead > 0:
-                _sleep(ahead)
+            early = self.actions / limit - (time.monotonic() - self.began)
+            if early > 0:
+                _sleep(early)
         self.report()
 
     def report(self) -> None:
         passed = max(time.monotonic() - self.began, 1e-6)
-        left = round(passed / self.steps * max(0, self.total - self.done), 1) if self.steps else None
-        rate = round(self.here / passed, 1)
-        self.task.on_progress(ImportProgress("loading", self.done, self.total, self.seen, rate, left))
+        done, seen = self.done + self.steps, self.seen + self.actions
+        left = round(passed / self.steps * max(0, self.total - done), 1) if self.steps else None
+        rate = round(self.actions / passed, 1)
+        self.task.on_progress(ImportProgress("loading", done, self.total, seen, rate, left))
 
 
 def _sleep(seconds: float) -> None:

@@ -15,6 +15,7 @@ from deltalakedb import telemetry
 from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     CatalogError,
     DeltaSqlError,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.address import Address
-    from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.leases import Lease
@@ -52,17 +52,11 @@ _ROUNDS = 3
 class Import:
     """One import, from the phase it is in to its end."""
 
-    def __init__(
-        self,
-        database: Database,
-        address: Address,
-        location: str,
-        reader: FileTxnLogReader,
-        options: ImportOptions,
-    ) -> None:
-        self._database, self._address, self._location, self._reader = database, address, location, reader
-        self._options, self._name = options, address.table or ""
-        self._resumed = False
+    def __init__(self, database: Database, address: Address, location: str, options: ImportOptions) -> None:
+        self._database, self._address, self._location, self._options = database, address, location, options
+        self._reader = FileTxnLogReader(location, options.storage_for(location))
+        self._reader.versions()  # raises if there is no log
+        self._name, self._resumed = address.table or "", False
         self._engine: LoadEngine = LocalEngine()
         #: on the choice of the engine
         self._note: str | None = None
