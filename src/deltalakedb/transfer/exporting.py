@@ -103,7 +103,7 @@ def export_table(
         InvalidArgumentError: The path is the table's own location, is inside another table, or holds anything
             but what an earlier attempt of this export left.
         TableExistsError: The path belongs to another table of the catalog, or one is inside the other.
-        VerificationError: The plain table is not what the catalog says; the catalog keeps the table.
+        VerificationError: The plain table differs from the catalog, which keeps the table.
 
     Example:
         >>> export_table("deltasql://sqlite//lake/meta.db?table=sales.orders", "/archive/orders").version
@@ -137,7 +137,7 @@ def export_table(
 
 def _require_equal(checked: VerifyReport) -> VerifyReport:
     hint = "the catalog keeps the table; `deltasql verify` shows all differences"
-    require_equal(checked, "the plain table is not what the catalog says", hint)
+    require_equal(checked, "the plain table differs from the catalog", hint)
     return checked
 
 
@@ -210,10 +210,10 @@ class _Copy:
         """Begin a copy to a target that is free, of the longest log without a gap that ends with the head."""
         if real_location(target) == real_location(table.location):
             raise InvalidArgumentError(
-                f"{target} is the table's own place",
+                f"{target} is the table's own location",
                 table=table.name,
                 suggestion="use --in-place (in Python: give no path) to leave it there and let the catalog "
-                "forget it; for a copy choose another place",
+                "forget it; for a copy choose another folder",
             )
         registry.refuse_taken(database, table.name, target, free=True)
         options = get_config().storage_options_for

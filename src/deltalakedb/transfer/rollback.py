@@ -155,21 +155,14 @@ def _release(
         checked = verify_head(database, table, level, storage, engine=EngineOptions())
         suggestion = "`deltasql verify` shows all differences, `deltasql mirror repair` repairs the log"
         if any(d.kind == "ahead" for d in checked.differences):
-            bring = f"`deltasql import {shlex.quote(table.location)} {table.name} --catch-up`"
-            suggestion = f"other writers committed: import that with {bring}, then roll back"
-        require_equal(checked, "the log is not what the catalog says", suggestion)
+            catch_up = f"`deltasql import {shlex.quote(table.location)} {table.name} --catch-up`"
+            suggestion = f"other writers committed: import their commits with {catch_up}, then roll back"
+        require_equal(checked, "the log differs from the catalog", suggestion)
     if not dry_run:
         with location_lease(database, table.location):
             forget(database, table)
-    return RollbackReport(
-        table=table.name,
-        location=table.location,
-        action="released",
-        version=table.head.version,
-        num_files=table.head.num_files,
-        verification=checked,
-        dry_run=dry_run,
-    )
+    head, facts = table.head, (table.name, table.location, "released")
+    return RollbackReport(*facts, head.version, head.num_files, verification=checked, dry_run=dry_run)
 
 
 def forget(database: Database, table: Table) -> None:

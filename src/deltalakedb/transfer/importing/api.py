@@ -95,7 +95,7 @@ def import_table(
     Raises:
         TableExistsError: The name or the location belongs to another table.
         LogError: The log cannot be read; nothing stays loaded.
-        VerificationError: What was loaded is not what the log says, or at ``"data"`` the rows differ; the
+        VerificationError: What was loaded differs from the log, or at ``"data"`` the rows differ; the
             table is not made visible. In the second case what is loaded stays for the next call.
         CatalogBusyError: Another process imports the table.
         SparkSetupError: Spark was asked for and cannot be started; nothing was created.
@@ -152,7 +152,7 @@ def _catch_up(database: Database, table: Table, options: ImportOptions) -> Impor
             database, table, options.verify, storage, engine=EngineOptions(), look_ahead=False
         )
         hint = "`deltasql verify` shows all differences"
-        require_equal(checked, "after catching up the catalog is not what the log says", hint)
+        require_equal(checked, "the catalog differs from the log after catching up", hint)
     head = table.head
     return ImportReport(
         table.name,
@@ -276,7 +276,7 @@ def import_tables(
     """Import many tables. One that fails leaves the others alone; run it again to import what is left.
 
     Tables that are found get the names of their folders; tables that the catalog has keep their names. A
-    table whose folder is not a valid name, or the name of another table, fails with an error that says so.
+    table whose folder is not a valid name, or the name of another table, fails.
 
     Args:
         source: A folder or a bucket's prefix below which tables are looked for, or a mapping of names to
@@ -397,7 +397,7 @@ def discover(
     """Every Delta table below a folder or a bucket's prefix, by name; known tables keep their names.
 
     A table's name is its path below the root, with dots for slashes; none is looked for inside another. Those
-    whose folders make no name, or the name of another one, come with an error.
+    whose folders are no valid names, or have the name of another table, come with an error.
     """
     if namespace is not None:
         validate_table_name(namespace)
@@ -419,19 +419,19 @@ def discover(
 
 
 def _name_error(found: Found, owners: Mapping[str, int], taken: Mapping[str, str]) -> DeltaSqlError | None:
-    """The error of a table that cannot have the name that its folder makes."""
+    """The error of a table that cannot have the name of its folder."""
     owner = taken.get(found.name)
     if owner == found.path:
         return None
     try:
         validate_table_name(found.name)
     except AddressError as error:
-        why = f"its folder makes no name: {error.message}"
+        why = f"its folder is not a valid name: {error.message}"
     else:
         if owner is None and owners[found.name] == 1:
             return None
-        other = "as another one does" if owner is None else f"which the table at {owner} has"
-        why = f"its folder makes the name {found.name}, {other}"
+        other = "as another folder does" if owner is None else f"which the table at {owner} has"
+        why = f"its folder gives it the name {found.name}, {other}"
     return InvalidArgumentError(
         f"{found.path}: {why}",
         suggestion="import it alone under another name, which it keeps: "
@@ -455,7 +455,7 @@ def _is_log(folder: Path) -> bool:
     try:
         return any(parse_name(entry.name) is not None for entry in os.scandir(folder))
     except OSError:
-        return True  # reading it will say why it cannot be read
+        return True  # the import reports why it cannot be read
 
 
 def _in_bucket(root: str, storage_options: Mapping[str, str] | None) -> set[str]:

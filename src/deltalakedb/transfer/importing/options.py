@@ -159,7 +159,7 @@ class EngineOptions:
 class ImportOptions(EngineOptions):
     """The arguments of an import, checked; ``import_table`` describes them.
 
-    With ``following`` the table stays in the hands of other writers.
+    With ``following`` other writers keep writing the table, and the catalog has a copy.
     """
 
     history: History = "auto"

@@ -141,7 +141,7 @@ class Import:
         if found.kind == "rows":
             message = found.detail
             suggestion = (
-                "nothing was made visible, and what is loaded stays: if data files are gone, bring them back "
+                "nothing was made visible, and what is loaded stays: if data files are missing, restore them "
                 "and import again, or import with a lower level of verification; "
                 f"`deltasql rollback {self._name}` drops what was loaded"
             )
@@ -149,7 +149,7 @@ class Import:
         else:
             where = f" ({found.path})" if found.path else ""
             why = f"{report.num_differences} differences, the first: {found.detail}{where}"
-            message = f"what was loaded is not what the log says: {why}"
+            message = f"what was loaded differs from the log: {why}"
             suggestion = "nothing was made visible; look at the log, then import again"
             self._undo(self._row, why)
         raise VerificationError(
@@ -202,7 +202,7 @@ class Import:
             try:
                 stamps = stamps_of(base_checkpoint(listing, plan))
             except LogMissingError:
-                return f"the checkpoint of version {first} is gone"
+                return f"the checkpoint of version {first} was deleted"
             if stamps != plan.stamps:
                 return f"the checkpoint of version {first} was rewritten"
         newest = max((r.ends for r in done if r.kind == "tail"), default=first)

@@ -6,8 +6,8 @@ from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Part, Piece
-from deltalakedb.delta_log.commit_file import is_large, iter_actions
-from deltalakedb.delta_log.listing import LogListing, Plan, list_log
+from deltalakedb.delta_log.commit_file import iter_actions
+from deltalakedb.delta_log.listing import Plan, list_log
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.metastore.files import path_hash
 from deltalakedb.protocol.actions import Add, FileKey, Remove
@@ -37,10 +37,8 @@ class LogReplay:
     """
 
     def __init__(self, reader: FileTxnLogReader, version: int, *, memory_bytes: int) -> None:
-        self._store = reader.store
-        self._listing: LogListing = list_log(reader.store)
-        self._version = version
-        self._memory = memory_bytes
+        self._store, self._version, self._memory = reader.store, version, memory_bytes
+        self._listing = list_log(reader.store)
         self._torn: set[int] = set()
 
     def digest(self, *, tick: Callable[[], None] = lambda: None) -> FileDigest:
@@ -96,12 +94,9 @@ class LogReplay:
 
     def _adds(self, plan: Plan, wanted: frozenset[int] | None) -> Iterator[Add]:
         tail = self._tail(plan, wanted)
+        changed = tail.files.keys() | tail.tombstones.keys()
         for part in self._checkpoint(plan):
-            for action in part.actions() if isinstance(part, Piece) else part:
-                if isinstance(action, Add) and _is_wanted(action, wanted):
-                    key = action.key
-                    if key not in tail.files and key not in tail.tombstones:
-                        yield action
+            yield from _unchanged(part, changed, wanted)
         yield from tail.files.values()
 
     def _checkpoint(self, plan: Plan) -> Iterator[Part]:
@@ -111,15 +106,20 @@ class LogReplay:
         """What the commits after the checkpoint do to the files of some buckets."""
         state = Replay()
         for meta in plan.files:
-            # a large commit is read twice, so that its removes go before its adds
-            for kind in (Remove, Add) if is_large(meta) else (Add | Remove,):
-                actions = iter_actions(self._store, meta.path, size=meta.size)
-                state.commit(a for a in actions if isinstance(a, kind) and _is_wanted(a, wanted))
+            actions = iter_actions(self._store, meta.path, size=meta.size)
+            state.commit(a for a in actions if isinstance(a, Add | Remove) and _is_wanted(a, wanted))
         return state
 
 
 def _is_wanted(action: Add | Remove, wanted: frozenset[int] | None) -> bool:
     return wanted is None or bucket_of(path_hash(action.path)) in wanted
+
+
+def _unchanged(part: Part, changed: Collection[FileKey], wanted: frozenset[int] | None) -> Iterator[Add]:
+    """The files of a checkpoint's part that no later commit changed."""
+    for action in part.actions() if isinstance(part, Piece) else part:
+        if isinstance(action, Add) and _is_wanted(action, wanted) and action.key not in changed:
+            yield action
 
 
 def add_part(
@@ -128,11 +128,8 @@ def add_part(
     """Add the files of a checkpoint's part to a digest, unless later commits changed them."""
     from deltalakedb.transfer.importing.encoding import add_usual_files  # imports Arrow's functions
 
-    if isinstance(part, Piece) and add_usual_files(made, part.batch, changed, wanted):
-        return
-    actions = part.actions() if isinstance(part, Piece) else part
-    adds = (a for a in actions if isinstance(a, Add) and a.key not in changed)
-    made.add_rows(digest_row(a) for a in adds if _is_wanted(a, wanted))
+    if not isinstance(part, Piece) or not add_usual_files(made, part.batch, changed, wanted):
+        made.add_rows(digest_row(add) for add in _unchanged(part, changed, wanted))
 
 
 def digest_row(add: Add) -> tuple[int, str, str, int, int, str, str]:
