@@ -36,7 +36,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.files import digests
-from deltalakedb.mirror import outside, reconciler
+from deltalakedb.mirror import Options, outside, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.outside import commit_file_state
@@ -142,7 +142,7 @@ def _require_equal(checked: VerifyReport) -> VerifyReport:
 
 
 def _in_place(
-    database: Database, table: Table, level: Level, given: Mapping[str, str] | None, *, dry_run: bool
+    database: Database, table: Table, level: Level, given: Options, *, dry_run: bool
 ) -> ExportReport:
     """Let the catalog forget the table, after everything is published and compared."""
     storage = get_config().storage_options_for(table.location, given)
@@ -164,7 +164,7 @@ def _in_place(
     return ExportReport(table.name, table.location, True, *numbers, verification=checked, dry_run=dry_run)
 
 
-def _refuse_what_waits(database: Database, table: Table, options: Mapping[str, str] | None) -> None:
+def _refuse_what_waits(database: Database, table: Table, options: Options) -> None:
     """Refuse a table with commits that could not be published; those that can be are published later."""
     status = outbox.status_of(database, table.name)
     if table.published_version == table.head.version or status is None or status.paused:
@@ -200,12 +200,7 @@ class _Copy:
 
     @classmethod
     def find(
-        cls,
-        database: Database,
-        table: Table,
-        target: str,
-        given: Mapping[str, str] | None,
-        history: ExportHistory,
+        cls, database: Database, table: Table, target: str, given: Options, history: ExportHistory
     ) -> _Copy:
         """Begin a copy to a target that is free, of the longest log without a gap that ends with the head."""
         if real_location(target) == real_location(table.location):
@@ -289,7 +284,7 @@ class _Copy:
                 data = commits.commit_bytes(self.database, self.table, version)
                 self.goal.put_new(commit_path(version), data, mtime_ms=None if row is None else row.timestamp)
 
-    def verify(self, level: Level, given: Mapping[str, str] | None) -> VerifyReport:
+    def verify(self, level: Level, given: Options) -> VerifyReport:
         """Compare the written log with the catalog; VerificationError if they differ."""
         reader, first = FileTxnLogReader(self.goal.location, store=self.goal), self._versions.start
         versions = self.table.head.first_version, self.table.head.version

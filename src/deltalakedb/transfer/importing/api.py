@@ -25,7 +25,6 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
     TableExistsError,
-    TableFrozenError,
     TableMissingError,
     UnsupportedOperationError,
 )
@@ -176,11 +175,7 @@ def _adopt(database: Database, table: Table, storage: Mapping[str, str] | None) 
         )
     if table.state == "frozen":
         # it was frozen because the log is ahead: that is what is repaired here, and nothing else
-        try:
-            return guard.recover(database, table.name, storage_options=storage).versions
-        except TableFrozenError as error:
-            error.suggestion = error.suggestion or "look at `deltasql mirror status`"
-            raise
+        return guard.recover(database, table.name, storage_options=storage).versions
     return guard.adopt(database, table.name, storage, origin="import").versions
 
 
