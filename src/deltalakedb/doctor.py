@@ -15,11 +15,10 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import files, imports, migrations, outbox, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror.drift import broken_checkpoints, newest_commit_differences
-from deltalakedb.mirror.outside import newest_beyond
+from deltalakedb.mirror.drift import Difference, broken_checkpoints, newest_commit_differences, versions_ahead
 from deltalakedb.protocol.paths import relative_to
 from deltalakedb.storage.local import LocalStore
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import Table
     from deltalakedb.settings import Config
-    from deltalakedb.storage.store import Store
 
 #: data files of a table on an object store whose existence is checked
 _REMOTE_FILES = 3
@@ -110,14 +108,13 @@ def _run(title: str, check: Callable[..., Iterable[Check]], *args: object) -> It
 
 
 def _catalog(database: Database) -> Iterator[Check]:
-    engine, known, uri = database.engine, migrations.migrations()[-1].number, database.address.to_uri()
+    engine, known = database.engine, migrations.migrations()[-1].number
+    absent = f"there is no catalog at {database.address.to_uri()}"
     title = "connection"
     try:
         if engine.is_absent():
-            raise CatalogNotFoundError(
-                f"there is no catalog at {uri}",
-                suggestion="check the address, or create the catalog with `deltasql migrate`",
-            )
+            hint = "check the address, or create the catalog with `deltasql migrate`"
+            raise CatalogNotFoundError(absent, suggestion=hint)
         with engine.read() as session:
             version = migrations.current_version(engine, session)
         yield Check(title, "ok", f"{engine.dialect.name} answers")
@@ -128,9 +125,7 @@ def _catalog(database: Database) -> Iterator[Check]:
             yield Check(title, "warning", trouble.message, "move the catalog to a database with UTF8")
         title = "schema"
         if version == 0:
-            raise CatalogNotFoundError(
-                f"there is no catalog at {uri}", suggestion="create it with `deltasql migrate`"
-            )
+            raise CatalogNotFoundError(absent, suggestion="create it with `deltasql migrate`")
         if version != known:
             hint = "run `deltasql migrate`" if version < known else "upgrade deltalakedb on this machine"
             found = f"the schema has version {version}, this client needs {known}"
@@ -163,14 +158,13 @@ def _durability(database: Database) -> Iterator[Check]:
 def _indexes(database: Database) -> Iterator[Check]:
     """A warning if an abandoned import left files without indexes."""
     if names := ", ".join(row.name for row in imports.without_indexes(database)):
-        detail = (
-            f"the interrupted import of {names} left the files without indexes: writes and plans are slow"
-        )
-        hint = (
+        yield Check(
+            "indexes",
+            "warning",
+            f"the interrupted import of {names} left the files without indexes: writes and plans are slow",
             "run the import again or undo it with `deltasql rollback`; the next process that writes builds "
-            "them too"
+            "them too",
         )
-        yield Check("indexes", "warning", detail, hint)
 
 
 def _audit(database: Database) -> Iterator[Check]:
@@ -229,10 +223,10 @@ def _published(database: Database, table: Table) -> Iterator[Check]:
     """Unpublished commits, then checkpoints and manifests that could not be written."""
     status = outbox.status_of(database, table.name)
     lag = outbox.lag(database, table.table_id)
-    if not lag.versions:
-        yield Check("published", "ok", f"up to version {table.published_version}")
-    else:
+    if lag.versions:
         yield _unpublished(table, lag.versions, status, outbox.last_error(database, table.table_id))
+    else:
+        yield Check("published", "ok", f"up to version {table.published_version}")
     if status is not None and status.checkpoint_error is not None:
         detail = f"none could be written since version {max(status.checkpoint_version, 0)}: "
         hint = f"other readers get slower: fix the error, then `deltasql checkpoint {table.name}`"
@@ -246,20 +240,18 @@ def _published(database: Database, table: Table) -> Iterator[Check]:
 def _unpublished(table: Table, versions: int, status: MirrorStatus | None, error: str | None) -> Check:
     detail = f"versions that are not in _delta_log yet: {versions} of {table.head.version + 1}"
     hint = "`deltasql mirror run` publishes them, and so does the next write"
+    late = status is not None and status.alarm
     if status is not None and status.paused:
         hint = "publishing is paused: `deltasql mirror resume` ends that"
-    if error is not None:
-        hint = f"fix the error; {hint}"
-    late = status is not None and status.alarm
     if status is not None and late:
         detail += f", since {status.seconds_behind:.0f} s"
-    detail += f": {error}" if error else ""
-    if late:
-        return Check("published", "failed", detail, hint, finding="late")
-    return Check("published", "warning", detail, hint)
+    if error is not None:
+        detail, hint = f"{detail}: {error}", f"fix the error; {hint}"
+    return Check("published", "failed" if late else "warning", detail, hint, finding="late" if late else "")
 
 
 def _log(database: Database, table: Table) -> Iterator[Check]:
+    """Whether the log is what the verifier's quick checks expect, and a few data files exist."""
     if table.published_version < 0:
         return
     store = open_store(table.location, database.engine.config.storage_options_for(table.location))
@@ -276,14 +268,12 @@ def _log(database: Database, table: Table) -> Iterator[Check]:
         yield Check("location", "failed", f"a data file is missing: {lost}", hint, finding="drift")
     else:
         yield Check("location", "ok", table.location)
-    yield _tail(database, table, store)
-    for finding, _ in broken_checkpoints(database, table, store, quick=True):
-        detail = f"version {finding.version}: {finding.detail}"
-        hint = (
-            f"`deltasql checkpoint {table.name}` writes a new one, `deltasql mirror repair` repairs this one"
-        )
+    yield _commits(table, newest_commit_differences(database, table, store))
+    hint = f"`deltasql checkpoint {table.name}` writes a new one, `deltasql mirror repair` repairs this one"
+    for found, _ in broken_checkpoints(database, table, store, quick=True):
+        detail = f"version {found.version}: {found.detail}"
         yield Check("checkpoint", "failed", detail, hint, finding="drift")
-    yield _foreign_commits(database, table, store)
+    yield _writers(table, next(versions_ahead(database, table, store), None))
 
 
 def _lost_data(database: Database, table: Table, store: Store) -> str | None:
@@ -294,9 +284,8 @@ def _lost_data(database: Database, table: Table, store: Store) -> str | None:
     return next((path for path in some if not store.exists(path)), None)
 
 
-def _tail(database: Database, table: Table, store: Store) -> Check:
-    """The commits that readers need; the newest ones are read, of the others only sizes are compared."""
-    found = newest_commit_differences(database, table, store)
+def _commits(table: Table, found: Sequence[Difference]) -> Check:
+    """The commits that readers need."""
     if not found:
         return Check("log", "ok", f"as in the catalog up to version {table.published_version}")
     worst = next((f for f in found if f.kind == "foreign"), found[-1])
@@ -310,15 +299,15 @@ def _tail(database: Database, table: Table, store: Store) -> Check:
     return Check("log", "failed", f"{name}: {worst.detail}{more}", hint, finding="drift")
 
 
-def _foreign_commits(database: Database, table: Table, store: Store) -> Check:
-    if (newest := newest_beyond(database, table, store)) is None:
+def _writers(table: Table, ahead: Difference | None) -> Check:
+    if ahead is None:
         return Check("writers", "ok", "no commits outside of the catalog")
     if table.state == registry.FOLLOWING:
-        hint = "`deltasql import --follow` brings new commits in; is it running?"
+        hint = "`deltasql import --follow` imports new commits; is it running?"
         return Check("writers", "warning", "the log is ahead of the copy", hint)
     hint = (
         "let writers use the table's deltasql:// address instead of the folder's path; "
         "`deltasql mirror recover` adopts their commits"
     )
-    detail = f"version {newest} is in the log and not in the catalog"
+    detail = f"version {ahead.version} is in the log and not in the catalog"
     return Check("writers", "failed", detail, hint, finding="drift")

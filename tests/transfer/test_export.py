@@ -108,7 +108,7 @@ def test_a_table_that_was_created_here_can_leave_too(table_uri: TableUri, tmp_pa
     alias.symlink_to(location)
     for own in (location, f"{location}/", str(alias)):
         for dry_run in (True, False):
-            with pytest.raises(InvalidArgumentError, match="own place"):
+            with pytest.raises(InvalidArgumentError, match="own location"):
                 export_table(uri, own, dry_run=dry_run)
     assert DeltaTable(uri).version() == 0
     export_table(uri)

@@ -7,12 +7,14 @@ import logging
 import os
 import tempfile
 import time
-from collections import Counter, deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from deltalakedb.address import parse_address
 from deltalakedb.coordinator.fence import refuse_fenced
@@ -34,34 +36,38 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.files import digests
-from deltalakedb.mirror import outside, reconciler
+from deltalakedb.mirror import Options, outside, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.protocol.actions import Cdc, DeletionVector
+from deltalakedb.mirror.outside import commit_file_state
+from deltalakedb.protocol.actions import Action, Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import relative_to
 from deltalakedb.settings import get_config
-from deltalakedb.storage.store import local_path, open_store, real_location
+from deltalakedb.storage.store import Store, local_path, open_store, real_location
 from deltalakedb.table.locations import normal_location
-from deltalakedb.transfer.importing.options import EngineOptions, location_lease
-from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport, check_level
+from deltalakedb.transfer.importing.options import EngineOptions, location_lease, require_one_of
+from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport, Level, VerifyReport
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
-from deltalakedb.transfer.verifying.verifier import Subject, require_equal, verify_head, verify_loaded
+from deltalakedb.transfer.verifying.verifier import (
+    Subject,
+    compare_rows,
+    require_equal,
+    verify_head,
+    verify_loaded,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.storage.store import Store
-    from deltalakedb.transfer.reports import Level, VerifyReport
 
 logger = logging.getLogger(__name__)
 
-#: copies that run or wait for their outcome to be read
-_WAITING = 32
+#: files that threads share before the next are looked up
+_AT_ONCE = 200
 
 ExportHistory: TypeAlias = Literal["full", "newest"]
 DataMode: TypeAlias = Literal["copy", "link", "none"]
@@ -97,104 +103,68 @@ def export_table(
         InvalidArgumentError: The path is the table's own location, is inside another table, or holds anything
             but what an earlier attempt of this export left.
         TableExistsError: The path belongs to another table of the catalog, or one is inside the other.
-        VerificationError: The plain table is not what the catalog says; the catalog keeps the table.
+        VerificationError: The plain table differs from the catalog, which keeps the table.
 
     Example:
         >>> export_table("deltasql://sqlite//lake/meta.db?table=sales.orders", "/archive/orders").version
         12
     """
     began = time.perf_counter()
-    check_level(verify, FILE_LEVELS)
-    for name, value, allowed in (
-        ("history", history, ("full", "newest")),
-        ("data", data, ("copy", "link", "none")),
-    ):
-        if value not in allowed:
-            raise InvalidArgumentError(f"unknown {name} {value!r}", suggestion=f"use {' or '.join(allowed)}")
+    require_one_of("level", verify, FILE_LEVELS)
+    require_one_of("history", history, get_args(ExportHistory))
+    require_one_of("data", data, get_args(DataMode))
     address = parse_address(uri)
-    table_name = address.require_table()
-    database = Database.open(address)
-    table = registry.find(database, table_name)
-    storage = get_config().storage_options_for(table.location, storage_options)
+    name, database = address.require_table(), Database.open(address)
+    table = registry.find(database, name)
     if path is None:
-        report = _in_place(database, table, verify, storage, dry_run=dry_run)
-        return replace(report, seconds=round(time.perf_counter() - began, 3))
-    target = normal_location(path)
-    if real_location(target) == real_location(table.location):
-        raise InvalidArgumentError(
-            f"{path} is the table's own place",
-            table=table.name,
-            suggestion="use --in-place (in Python: give no path) to leave it there and let the catalog "
-            "forget it; for a copy choose another place",
-        )
-    registry.refuse_taken(database, table.name, target, free=True)
-    options = get_config().storage_options_for(target, storage_options)
-    source, goal = open_store(table.location, storage), open_store(target, options)
-    copy = _Copy.find(database, table, source, goal, newest_only=history == "newest")
-    copy.refuse_place()
-    version = table.head.version
-    gone = copy.first - table.head.first_version if history == "full" else 0
-    report = ExportReport(table.name, target, False, version, copy.first, versions_gone=gone, dry_run=dry_run)
-    copied: dict[str, Any]
-    if dry_run:
-        copied = {} if data == "none" else copy.count_files()
-        return replace(report, **copied, seconds=round(time.perf_counter() - began, 3))
-    with location_lease(database, target):
-        copied = {} if data == "none" else copy.copy_files(data, progress)
-        failpoint("export.before_log")
-        copy.write_log()
-        reader, versions = FileTxnLogReader(target, options), (table.head.first_version, version)
-        subject = Subject(database, table, reader, *versions, first_commit=copy.first + copy.bare)
-        checked = verify_loaded(subject, verify)
-        if verify == "data" and checked.ok:
-            from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
-
-            places = (table.location, storage), (target, options)
-            checked = check_rows(checked, database, table.table_id, *places)
-        _require_equal(checked)
-    seconds = round(time.perf_counter() - began, 3)
-    return replace(report, **copied, verification=checked, seconds=seconds)
+        report = _in_place(database, table, verify, storage_options, dry_run=dry_run)
+    else:
+        target = normal_location(path)
+        copy = _Copy.find(database, table, target, storage_options, history)
+        gone = copy.first - table.head.first_version if history == "full" else 0
+        versions = table.head.version, copy.first
+        report = ExportReport(name, target, False, *versions, versions_gone=gone, dry_run=dry_run)
+        if dry_run:
+            report = replace(report, **copy.copy_files(data, dry_run=True))
+        else:
+            with location_lease(database, target):
+                copied = copy.copy_files(data, progress)
+                failpoint("export.before_log")
+                copy.write_log()
+                report = replace(report, **copied, verification=copy.verify(verify, storage_options))
+    return replace(report, seconds=round(time.perf_counter() - began, 3))
 
 
-def _require_equal(checked: VerifyReport) -> None:
-    what = "the plain table is not what the catalog says"
-    require_equal(checked, what, "the catalog keeps the table; `deltasql verify` shows all differences")
+def _require_equal(checked: VerifyReport) -> VerifyReport:
+    hint = "the catalog keeps the table; `deltasql verify` shows all differences"
+    require_equal(checked, "the plain table differs from the catalog", hint)
+    return checked
 
 
 def _in_place(
-    database: Database, table: Table, level: Level, storage: Mapping[str, str] | None, *, dry_run: bool
+    database: Database, table: Table, level: Level, given: Options, *, dry_run: bool
 ) -> ExportReport:
     """Let the catalog forget the table, after everything is published and compared."""
-    if dry_run:
-        _refuse_what_waits(database, table, storage)
-        refuse_fenced(database, table)
-        checked = verify_head(database, table, level, storage, engine=EngineOptions())
-        _require_equal(checked)
-    else:
-        with location_lease(database, table.location):
+    storage = get_config().storage_options_for(table.location, given)
+    with nullcontext() if dry_run else location_lease(database, table.location):
+        if dry_run:
+            _refuse_what_waits(database, table, storage)
+            refuse_fenced(database, table)
+        else:
             if table.state != "frozen":
                 reconciler.reconcile(database, table.name, storage_options=storage)
             table = registry.find(database, table.name)
             refuse_unpublished(database, table)
-            checked = verify_head(database, table, level, storage, engine=EngineOptions())
-            _require_equal(checked)
+        checked = _require_equal(verify_head(database, table, level, storage, engine=EngineOptions()))
+        if not dry_run:
             failpoint("export.verified")
             forget(database, table)
     head = table.head
-    return ExportReport(
-        table.name,
-        table.location,
-        True,
-        head.version,
-        head.first_version,
-        head.num_files,
-        head.size_bytes,
-        verification=checked,
-        dry_run=dry_run,
-    )
+    numbers = head.version, head.first_version, head.num_files, head.size_bytes
+    return ExportReport(table.name, table.location, True, *numbers, verification=checked, dry_run=dry_run)
 
 
-def _refuse_what_waits(database: Database, table: Table, options: Mapping[str, str] | None) -> None:
+def _refuse_what_waits(database: Database, table: Table, options: Options) -> None:
     """Refuse a table with commits that could not be published; those that can be are published later."""
     status = outbox.status_of(database, table.name)
     if table.published_version == table.head.version or status is None or status.paused:
@@ -230,27 +200,42 @@ class _Copy:
 
     @classmethod
     def find(
-        cls, database: Database, table: Table, source: Store, goal: Store, *, newest_only: bool
+        cls, database: Database, table: Table, target: str, given: Options, history: ExportHistory
     ) -> _Copy:
-        """The longest log that ends with the newest version and has no gap."""
-        oldest = table.head.version if newest_only else table.head.first_version
-        in_log: set[int] = set()
+        """Begin a copy to a target that is free, of the longest log without a gap that ends with the head."""
+        if real_location(target) == real_location(table.location):
+            raise InvalidArgumentError(
+                f"{target} is the table's own location",
+                table=table.name,
+                suggestion="use --in-place (in Python: give no path) to leave it there and let the catalog "
+                "forget it; for a copy choose another folder",
+            )
+        registry.refuse_taken(database, table.name, target, free=True)
+        options = get_config().storage_options_for
+        source, goal = (open_store(place, options(place, given)) for place in (table.location, target))
+        oldest = first = table.head.version if history == "newest" else table.head.first_version
+        bare, in_log = commits.one(database, table, oldest) is None, set[int]()
         for version in commits.without_bytes(database, table):
             if version < oldest:
                 break
-            if not _is_in_log(source, commits.one(database, table, version)):
-                if version > oldest:
-                    logger.warning(
-                        "the exported log of %s begins with version %d, not %d: the commit of that version "
-                        "is neither in the catalog nor, unchanged, in _delta_log",
-                        table.name,
-                        version,
-                        oldest,
-                    )
-                return cls(database, table, source, goal, version, True, frozenset(in_log))
+            row = commits.one(database, table, version)
+            # a version that was imported from a checkpoint never had bytes
+            known = row is not None and row.sha256 is not None
+            if not known or commit_file_state(database, table, source, version) != "ours":
+                first, bare = version, True
+                break
             in_log.add(version)
-        bare = commits.one(database, table, oldest) is None
-        return cls(database, table, source, goal, oldest, bare, frozenset(in_log))
+        if first > oldest:
+            logger.warning(
+                "the exported log of %s begins with version %d, not %d: the commit of that version is "
+                "neither in the catalog nor, unchanged, in _delta_log",
+                table.name,
+                first,
+                oldest,
+            )
+        copy = cls(database, table, source, goal, first, bare, frozenset(in_log))
+        copy.refuse_place()
+        return copy
 
     def refuse_place(self) -> None:
         """Refuse a folder that holds more than an earlier attempt left, or that is inside another table."""
@@ -276,11 +261,12 @@ class _Copy:
                 f"the target {goal.location} is not empty: it holds {some}", "choose an empty or new folder"
             )
         listing = list_log(goal)
-        foreign = not listing.commits and bool(set(listing.checkpoints) - {self.first})
-        for version, meta in listing.commits.items():
-            ours = commits.one(self.database, self.table, version) if version >= self.first else None
-            foreign |= ours is None or commit_digest(goal, meta.path).sha256 != ours.sha256
-        if foreign:
+        ours = all(
+            version in self._versions
+            and commit_file_state(self.database, self.table, goal, version) == "ours"
+            for version in listing.commits
+        )
+        if not ours or (not listing.commits and set(listing.checkpoints) - {self.first}):
             refuse(f"there is another table's log at {goal.location}", "choose an empty place")
 
     # ---- commits ----
@@ -298,8 +284,17 @@ class _Copy:
                 data = commits.commit_bytes(self.database, self.table, version)
                 self.goal.put_new(commit_path(version), data, mtime_ms=None if row is None else row.timestamp)
 
+    def verify(self, level: Level, given: Options) -> VerifyReport:
+        """Compare the written log with the catalog; VerificationError if they differ."""
+        reader, first = FileTxnLogReader(self.goal.location, store=self.goal), self._versions.start
+        versions = self.table.head.first_version, self.table.head.version
+        subject = Subject(self.database, self.table, reader, *versions, given, first_commit=first)
+        checked = verify_loaded(subject, level)
+        return _require_equal(compare_rows(subject, checked) if level == "data" and checked.ok else checked)
+
     @property
     def _versions(self) -> range:
+        """The versions whose commits the copied log has."""
         return range(self.first + self.bare, self.table.head.version + 1)
 
     def _copy_commit(self, version: int, row: CommitRow | None) -> None:
@@ -327,45 +322,47 @@ class _Copy:
 
     # ---- data files ----
 
-    def copy_files(self, mode: DataMode, progress: Callable[[int, int], None] | None) -> Counter[str]:
-        """Copy every file that the log names, also vectors and change data; counts by field of the report."""
+    def copy_files(
+        self, mode: DataMode, progress: Callable[[int, int], None] | None = None, *, dry_run: bool = False
+    ) -> dict[str, Any]:
+        """Copy every file that the log names, also vectors and change data; counts by field of the report.
+
+        A dry run compares listings of both places instead: files of one size count as equal.
+        """
         done = Counter[str]()
+        if mode == "none":
+            return {}
+        work: Callable[[str], int | None] = partial(self._copy, mode)
+        if dry_run:
+            sizes = {meta.path: meta.size for meta in self.source.list(recursive=True)}
+            work = partial(self._size, sizes, {m.path: m.size for m in self.goal.list(recursive=True)})
         far = local_path(self.source.location) is None or local_path(self.goal.location) is None
         with ThreadPoolExecutor(get_config().remote.parallel if far else 1) as pool:
-            waiting: deque[tuple[str, bool, Future[int]]] = deque()
-
-            def settle(most: int) -> None:
-                while len(waiting) > most:
-                    path, live, copied = waiting.popleft()
-                    try:
-                        done.update(num_files=1, size_bytes=copied.result())
-                    except StorageMissingError:
-                        self._count_gone(done, path, live)
-                    files = done["num_files"]
-                    if progress is not None and files % 100 == 0:
-                        progress(files, max(self.table.head.num_files, files))
-
-            for relative, live in self._files(done):
-                waiting.append((relative, live, pool.submit(self._copy, relative, mode)))
-                settle(_WAITING)
-            settle(0)
+            waiting = self._files(done)
+            while some := dict(islice(waiting, _AT_ONCE)):
+                for path, size in zip(some, pool.map(work, some), strict=True):
+                    if size is not None:
+                        done.update(num_files=1, size_bytes=size)
+                    elif not some[path]:
+                        done["files_gone"] += 1
+                    else:
+                        raise LogError(
+                            f"the data file {path} of the newest version is gone",
+                            table=self.table.name,
+                            version=self.table.head.version,
+                            suggestion="restore it from a copy, or export with data='none'",
+                        )
+                if progress is not None:
+                    progress(done["num_files"], max(self.table.head.num_files, done["num_files"]))
         if progress is not None:
             progress(done["num_files"], done["num_files"])
-        return done
+        return dict(done)
 
-    def count_files(self) -> Counter[str]:
-        """What `copy_files` would copy, from listings of both places: files of one size count as equal."""
-        done = Counter[str]()
-        sizes = {meta.path: meta.size for meta in self.source.list(recursive=True)}
-        there = {meta.path: meta.size for meta in self.goal.list(recursive=True)}
-        for path, live in self._files(done):
-            if (size := sizes.get(path)) is None:
-                self._count_gone(done, path, live)
-            elif there.get(path, size) != size:
-                raise self._occupied(path)
-            else:
-                done.update(num_files=1, size_bytes=size)
-        return done
+    def _size(self, sizes: Mapping[str, int], there: Mapping[str, int], path: str) -> int | None:
+        size = sizes.get(path)
+        if size is not None and there.get(path, size) != size:
+            raise self._occupied(path)
+        return size
 
     def _files(self, done: Counter[str]) -> Iterator[tuple[str, bool]]:
         """Paths below the root, each once, and whether the newest version needs them."""
@@ -406,26 +403,19 @@ class _Copy:
         data = commits.commit_bytes(self.database, self.table, version)
         return decode_commit(data, source=f"version {version}") if b'"cdc"' in data else ()
 
-    def _count_gone(self, done: Counter[str], path: str, live: bool) -> None:
-        if live:
-            raise LogError(
-                f"the data file {path} of the newest version is gone",
-                table=self.table.name,
-                version=self.table.head.version,
-                suggestion="restore it from a copy, or export with data='none'",
-            )
-        done["files_gone"] += 1
-
-    def _copy(self, path: str, mode: DataMode) -> int:
-        """Copy or link one file; returns its size."""
-        meta = self.source.head(path)
+    def _copy(self, mode: DataMode, path: str) -> int | None:
+        """Copy or link one file; returns its size, or None if it is gone."""
         here, there = local_path(self.source.location), local_path(self.goal.location)
-        if here is None:
-            with self._fetched(path) as fetched:
-                self._put(fetched, path)
-        elif mode != "link" or there is None or not _link(here / path, there / path):
-            self._put(here / path, path)
-        return meta.size
+        try:
+            size = self.source.head(path).size
+            if here is None:
+                with self._fetched(path) as fetched:
+                    self._put(fetched, path)
+            elif mode != "link" or there is None or not _link(here / path, there / path):
+                self._put(here / path, path)
+        except StorageMissingError:
+            return None
+        return size
 
     def _put(self, file: Path, path: str) -> None:
         """Copy a file, unless an earlier attempt did; another file in its place is an error."""
@@ -439,17 +429,6 @@ class _Copy:
         )
 
 
-def _is_in_log(source: Store, row: CommitRow | None) -> bool:
-    """Whether the table's own log has a commit as the catalog knows it."""
-    if row is None or row.sha256 is None:
-        return False  # imported from a checkpoint: there never were bytes
-    path = commit_path(row.version)
-    try:
-        return source.head(path).size == row.size_bytes and commit_digest(source, path).sha256 == row.sha256
-    except StorageMissingError:
-        return False
-
-
 def _sha256(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
@@ -458,9 +437,8 @@ def _sha256(file: Path) -> str:
 def _is_same(file: Path, goal: Store, path: str) -> bool:
     """Whether a file that was there has the same bytes."""
     try:
-        return goal.head(path).size == file.stat().st_size and commit_digest(goal, path).sha256 == _sha256(
-            file
-        )
+        same_size = goal.head(path).size == file.stat().st_size
+        return same_size and commit_digest(goal, path).sha256 == _sha256(file)
     except StorageUnavailableError:
         raise
     except StorageError:  # a folder, or a link that leads nowhere

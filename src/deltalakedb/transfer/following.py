@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from deltalakedb import telemetry
 from deltalakedb.coordinator import guard
@@ -21,17 +21,15 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import imports, leases, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror import outside
+from deltalakedb.mirror import Options, outside
 from deltalakedb.transfer.importing.api import import_new
 from deltalakedb.transfer.importing.options import ImportOptions, import_target, location_lease
-from deltalakedb.transfer.reports import FollowReport
+from deltalakedb.transfer.reports import FollowReport, ImportProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Unpack
+    from collections.abc import Callable
 
     from deltalakedb.transfer.importing.options import ImportArguments
-    from deltalakedb.transfer.reports import ImportProgress
 
 
 def follow_table(
@@ -107,9 +105,7 @@ def follow_table(
                 return report
 
 
-def _look(
-    database: Database, name: str, storage: Mapping[str, str] | None, *, imported: bool
-) -> FollowReport:
+def _look(database: Database, name: str, storage: Options, *, imported: bool) -> FollowReport:
     """Import what the log has beyond the copy, and record how far it is."""
     table = registry.find(database, name)
     reader, location, head = FileTxnLogReader(table.location, storage), table.location, table.head.version

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import msgspec
 
-from deltalakedb.exceptions import InvalidArgumentError
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from deltalakedb.exceptions import DeltaSqlError
     from deltalakedb.mirror.drift import Difference
 
@@ -23,18 +19,13 @@ FILE_LEVELS = LEVELS[1:]
 Base: TypeAlias = Literal["none", "checkpoint", "state"]
 
 
-def check_level(level: str, levels: Sequence[str] = LEVELS) -> None:
-    if level not in levels:
-        raise InvalidArgumentError(f"unknown level {level!r}", suggestion=f"use one of {', '.join(levels)}")
-
-
 @dataclass(frozen=True, slots=True)
 class Report:
     """A report that becomes plain data: its fields, and some of its properties.
 
     Fields that many have: ``table`` (its name), ``location`` (its root), ``version`` and ``first_version``
     (its newest and oldest), ``num_files`` and ``size_bytes`` (live files), ``seconds`` (how long it took),
-    and ``dry_run`` (True if nothing was changed).
+    ``dry_run`` (True if nothing was changed), and ``verification`` (how log and catalog compared).
     """
 
     _computed: ClassVar[tuple[str, ...]] = ()
@@ -62,19 +53,14 @@ class VerifyReport(Report):
     Attributes:
         version: The version that was compared; -1 if nothing is published yet.
         first_version: The oldest version that was compared; less than ``version`` at level ``full``.
-        num_files: Live files in the catalog.
-        log_num_files: Live files in the log; 0 if they were not counted.
-        size_bytes: Their bytes in the catalog.
-        log_size_bytes: Their bytes in the log.
-        digest: The digest of the catalog's live files, from level ``digest`` on.
-        log_digest: That of the log's.
+        num_files: Live files in the catalog; ``log_num_files``: those of the log, 0 if not counted.
+        size_bytes: Their bytes in the catalog; ``log_size_bytes``: in the log.
+        digest: The digest of the catalog's live files, from level ``digest`` on; ``log_digest``: the log's.
         buckets: Buckets of the digest that differ.
         respelled: Files that are spelled differently and mean the same.
-        versions_checked: Versions that were compared.
         commits_checked: Commit files whose bytes were compared.
         rows_checked: Rows of data that were compared.
-        num_differences: How many differences there are.
-        differences: The first of them.
+        differences: The first of ``num_differences`` differences.
     """
 
     _computed = ("ok",)
@@ -83,10 +69,10 @@ class VerifyReport(Report):
     level: Level
     version: int
     first_version: int
-    num_files: int
-    log_num_files: int
-    size_bytes: int
-    log_size_bytes: int
+    num_files: int = 0
+    log_num_files: int = 0
+    size_bytes: int = 0
+    log_size_bytes: int = 0
     digest: str | None = None
     log_digest: str | None = None
     buckets: tuple[int, ...] = ()
@@ -105,12 +91,19 @@ class VerifyReport(Report):
 
 
 @dataclass(frozen=True, slots=True)
-class ImportPlan(Report):
+class TableReport(Report):
+    """A report about a table at a location."""
+
+    table: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan(TableReport):
     """What an import will do. Made from the log alone, and the same again for the same log.
 
     Attributes:
-        first_version: The oldest version that SQL will hold.
-        num_versions: How many versions it will hold.
+        first_version: The oldest of the ``num_versions`` versions that SQL will hold.
         history: ``full`` or ``checkpoint``, as it was decided.
         base: Where the first version comes from: a ``checkpoint``, the replayed ``state``, or ``none``,
             if it is version 0 and its commit is all there is.
@@ -121,18 +114,13 @@ class ImportPlan(Report):
         tail_bytes: Bytes of the commits that will be replayed.
         num_files: Live files; an estimate unless ``exact``.
         size_bytes: Their bytes; None if they were not counted.
-        exact: Whether ``num_files`` and ``size_bytes`` were counted.
-        seconds: An estimate of the time it takes.
-        memory_bytes: An estimate of the memory it takes.
-        database_bytes: An estimate of how much larger the database will be.
+        seconds: An estimate, as are ``memory_bytes`` and ``database_bytes``, by which the database grows.
         passed_over: Checkpoints that cannot be read and were skipped for an older one.
         engine: What loads it: ``local`` or ``spark``.
         note: A remark on that choice, or on an earlier import.
         stamps: Size and time of each of the checkpoint's files; they differ if it was rewritten.
     """
 
-    table: str
-    location: str
     version: int
     first_version: int
     num_versions: int
@@ -166,8 +154,7 @@ class ImportProgress:
 
     Attributes:
         phase: ``loading`` or ``verifying``.
-        done: Steps done: rows of the checkpoint and commits.
-        total: Steps there are.
+        done: Steps done, out of ``total``: rows of the checkpoint and commits.
         files_seen: File actions loaded so far, by this run and earlier ones.
         rate: File actions a second, by this run.
         seconds_left: An estimate, or None if nothing is known yet.
@@ -182,17 +169,15 @@ class ImportProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportReport(Report):
+class ImportReport(TableReport):
     """What an import loaded.
 
     Attributes:
         version: Its newest version; the next commit is one more.
-        first_version: The oldest version that SQL can rebuild.
-        num_versions: How many it can.
+        first_version: The oldest of the ``num_versions`` versions that SQL can rebuild.
         import_id: The import's id in ``dl_v_imports``; None if there was nothing to do.
         action: ``imported``, ``resumed``, ``caught up`` or ``unchanged``.
         digest: The digest of the live files, if one was made.
-        verification: What the verification found.
         phases: Seconds by phase.
         passed_over: Torn checkpoints that were skipped for an older one.
         peak_memory_bytes: The most memory the process held.
@@ -200,8 +185,6 @@ class ImportReport(Report):
         note: A remark on that choice, or that the source has newer versions.
     """
 
-    table: str
-    location: str
     version: int
     first_version: int
     num_versions: int
@@ -220,34 +203,26 @@ class ImportReport(Report):
 
 
 @dataclass(frozen=True, slots=True)
-class ImportStatus(Report):
-    """The state of one import.
+class ImportStatus(TableReport):
+    """The state of one import; its times are in epoch milliseconds.
 
     Attributes:
-        location: The source.
         phase: ``loading``, ``verifying``, ``finalized``, ``failed``, ``undone``, or ``dropped`` if it was
             finalized and the table no longer exists.
         first_version: The oldest version that it imports.
-        version: The newest.
-        batches_done: Batches with a receipt.
-        batches_total: Batches there are.
-        actions_done: File actions loaded.
-        actions_expected: An estimate of how many there are.
+        batches_done: Batches with a receipt, out of ``batches_total``.
+        actions_done: File actions loaded; ``actions_expected`` is an estimate of how many there are.
         rate: File actions a second while batches were written; None before the first.
         seconds_left: An estimate while it is loading.
         memory_bytes: The most memory that its processes reported.
-        started_at: When it began, in epoch milliseconds.
         updated_at: When its state changed last.
-        finished_at: When it ended.
         error: Why it stopped.
         digest: The digest of its live files, once it is verified.
         at_work: Whether a process is working on it; a loading import without one was interrupted.
-        looked_at: Of a followed table: when its log was read last, in epoch milliseconds.
+        looked_at: Of a followed table: when its log was read last.
         lag: Of a followed table: versions of the log that the copy did not have then.
     """
 
-    table: str
-    location: str
     phase: str
     first_version: int
     version: int
@@ -270,8 +245,8 @@ class ImportStatus(Report):
 
 
 @dataclass(frozen=True, slots=True)
-class TableOutcome(Report):
-    """What happened to one table.
+class TableOutcome(TableReport):
+    """What happened to one of many tables.
 
     Attributes:
         outcome: ``imported``, ``resumed``, ``caught up``, ``unchanged``, ``planned`` or ``failed``.
@@ -280,8 +255,6 @@ class TableOutcome(Report):
         error: Why it failed.
     """
 
-    table: str
-    location: str
     outcome: str
     report: ImportReport | None = None
     plan: ImportPlan | None = None
@@ -290,11 +263,7 @@ class TableOutcome(Report):
 
 @dataclass(frozen=True, slots=True)
 class ManyReport(Report):
-    """What happened to many tables.
-
-    Attributes:
-        tables: One outcome for each, by name.
-    """
+    """What happened to many tables, one outcome for each, by name."""
 
     tables: tuple[TableOutcome, ...]
     seconds: float
@@ -316,13 +285,11 @@ class ManyReport(Report):
 
 
 @dataclass(frozen=True, slots=True)
-class FollowReport(Report):
+class FollowReport(TableReport):
     """How far a copy is behind the log that it follows.
 
     Attributes:
-        location: The table that is followed.
-        version: The newest version of the copy.
-        source_version: The newest version of the log at that time.
+        version: The newest version of the copy; ``source_version``: that of the log at that time.
         brought: Versions that this look imported.
         seconds_behind: Age of the oldest version that the copy lacked.
         action: ``imported`` for a copy that was made now, ``caught up`` or ``unchanged``.
@@ -331,8 +298,6 @@ class FollowReport(Report):
 
     _computed = ("lag",)
 
-    table: str
-    location: str
     version: int
     source_version: int
     brought: int
@@ -347,22 +312,18 @@ class FollowReport(Report):
 
 
 @dataclass(frozen=True, slots=True)
-class RollbackReport(Report):
-    """What a rollback did, or would do.
+class RollbackReport(TableReport):
+    """What a rollback did, or would do. Nothing at the location is changed.
 
     Attributes:
-        location: Its root; nothing there is changed.
         action: ``undone`` (an unfinished import), ``partly undone``, or ``released`` (a finished one is a
             plain Delta table again).
         version: The newest version of the plain table; None for an unfinished import.
+        num_files: File rows that were dropped.
         batches: Batches that were dropped.
         batches_left: Batches that stay; the import resumes from there.
-        num_files: File rows that were dropped.
-        verification: How the log compared with the catalog before the table was released.
     """
 
-    table: str
-    location: str
     action: str
     version: int | None
     num_files: int
@@ -374,22 +335,18 @@ class RollbackReport(Report):
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport(Report):
-    """What an export made, or would make.
+class ExportReport(TableReport):
+    """What an export made, or would make, at a location.
 
     Attributes:
-        location: The root of the plain table.
         in_place: True if it stayed where it was, and the catalog has released it.
         num_files: Files of data, deletion vectors and changes that were copied or linked.
         files_outside: Files that the log names by absolute paths; they stay where they are.
         files_gone: Files of older versions that a vacuum had deleted before.
         versions_gone: Older versions that the log leaves out, since a commit after them is neither in the
             catalog nor in the table's own log.
-        verification: How the plain table compared with the catalog.
     """
 
-    table: str
-    location: str
     in_place: bool
     version: int
     first_version: int

@@ -19,8 +19,13 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, imports, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.settings import get_config
-from deltalakedb.transfer.importing.options import EngineOptions, location_lease
-from deltalakedb.transfer.reports import FILE_LEVELS, RollbackReport, check_level
+from deltalakedb.transfer.importing.options import (
+    EngineOptions,
+    location_lease,
+    require_at_least,
+    require_one_of,
+)
+from deltalakedb.transfer.reports import FILE_LEVELS, Level, RollbackReport
 from deltalakedb.transfer.verifying.verifier import require_equal, verify_head
 
 if TYPE_CHECKING:
@@ -28,7 +33,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.transfer.reports import Level
 
 
 def rollback_import(
@@ -62,7 +66,8 @@ def rollback_import(
         'released'
     """
     began = time.perf_counter()
-    check_level(verify, FILE_LEVELS)
+    require_one_of("level", verify, FILE_LEVELS)
+    require_at_least(0, "keep_batches", keep_batches or 0)
     address = parse_address(uri)
     name = address.require_table()
     database = Database.open(address)
@@ -84,8 +89,6 @@ def rollback_import(
 
 def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_run: bool) -> RollbackReport:
     done, part, keep = imports.receipts(database, row.import_id), keep_batches is not None, keep_batches or 0
-    if keep < 0:
-        raise InvalidArgumentError(f"keep_batches must be 0 or more, not {keep}", table=row.name)
     drop = [r for r in done if r.batch >= keep]
     left, actions = len(done) - len(drop), sum(r.actions for r in drop)
     action, audited = ("partly undone", "undo batches") if part else ("undone", "undo import")
@@ -152,21 +155,14 @@ def _release(
         checked = verify_head(database, table, level, storage, engine=EngineOptions())
         suggestion = "`deltasql verify` shows all differences, `deltasql mirror repair` repairs the log"
         if any(d.kind == "ahead" for d in checked.differences):
-            bring = f"`deltasql import {shlex.quote(table.location)} {table.name} --catch-up`"
-            suggestion = f"other writers committed: import that with {bring}, then roll back"
-        require_equal(checked, "the log is not what the catalog says", suggestion)
+            catch_up = f"`deltasql import {shlex.quote(table.location)} {table.name} --catch-up`"
+            suggestion = f"other writers committed: import their commits with {catch_up}, then roll back"
+        require_equal(checked, "the log differs from the catalog", suggestion)
     if not dry_run:
         with location_lease(database, table.location):
             forget(database, table)
-    return RollbackReport(
-        table=table.name,
-        location=table.location,
-        action="released",
-        version=table.head.version,
-        num_files=table.head.num_files,
-        verification=checked,
-        dry_run=dry_run,
-    )
+    head, facts = table.head, (table.name, table.location, "released")
+    return RollbackReport(*facts, head.version, head.num_files, verification=checked, dry_run=dry_run)
 
 
 def forget(database: Database, table: Table) -> None:

@@ -11,25 +11,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 from urllib.parse import quote
 
-from deltalakedb.address import parse_address, validate_table_name
+from deltalakedb.address import Address, parse_address, validate_table_name
 from deltalakedb.coordinator import guard
 from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
-from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     AddressError,
     CatalogNotFoundError,
     DeltaSqlError,
     InvalidArgumentError,
     TableExistsError,
-    TableFrozenError,
     TableMissingError,
     UnsupportedOperationError,
 )
-from deltalakedb.metastore import imports, outbox, registry
+from deltalakedb.metastore import imports, leases, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import outside
 from deltalakedb.settings import get_config
@@ -40,22 +39,19 @@ from deltalakedb.transfer.importing.options import (
     ImportOptions,
     active_session,
     import_target,
-    is_leased,
     peak_bytes,
+    require_at_least,
 )
 from deltalakedb.transfer.importing.plan import plan_with
-from deltalakedb.transfer.reports import ImportReport, ImportStatus, ManyReport, TableOutcome
+from deltalakedb.transfer.reports import ImportProgress, ImportReport, ImportStatus, ManyReport, TableOutcome
 from deltalakedb.transfer.verifying.verifier import require_equal, verify_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from typing import Unpack
 
-    from deltalakedb.address import Address
     from deltalakedb.metastore.imports import ImportRow, Receipt
     from deltalakedb.metastore.rows import Table
     from deltalakedb.transfer.importing.options import ImportArguments
-    from deltalakedb.transfer.reports import ImportProgress
 
 
 def import_table(
@@ -98,7 +94,7 @@ def import_table(
     Raises:
         TableExistsError: The name or the location belongs to another table.
         LogError: The log cannot be read; nothing stays loaded.
-        VerificationError: What was loaded is not what the log says, or at ``"data"`` the rows differ; the
+        VerificationError: What was loaded differs from the log, or at ``"data"`` the rows differ; the
             table is not made visible. In the second case what is loaded stays for the next call.
         CatalogBusyError: Another process imports the table.
         SparkSetupError: Spark was asked for and cannot be started; nothing was created.
@@ -134,11 +130,10 @@ def import_new(database: Database, address: Address, location: str, options: Imp
     from deltalakedb.transfer.importing.pipeline import Import  # imports Arrow's functions
 
     # a source that is not there leaves no empty catalog behind
-    reader = FileTxnLogReader(location, options.storage_for(location))
-    reader.versions()
+    begun = Import(database, address, location, options)
     options.check_engine()
     database.ensure()
-    return Import(database, address, location, reader, options).run()
+    return begun.run()
 
 
 def _catch_up(database: Database, table: Table, options: ImportOptions) -> ImportReport:
@@ -155,21 +150,14 @@ def _catch_up(database: Database, table: Table, options: ImportOptions) -> Impor
         checked = verify_head(
             database, table, options.verify, storage, engine=EngineOptions(), look_ahead=False
         )
-        require_equal(
-            checked,
-            "after catching up the catalog is not what the log says",
-            "`deltasql verify` shows all differences",
-        )
+        hint = "`deltasql verify` shows all differences"
+        require_equal(checked, "the catalog differs from the log after catching up", hint)
     head = table.head
     return ImportReport(
         table.name,
         table.location,
-        head.version,
-        head.first_version,
-        len(added),
-        head.num_files,
-        head.size_bytes,
-        round(time.perf_counter() - began, 3),
+        *(head.version, head.first_version, len(added), head.num_files, head.size_bytes),
+        seconds=round(time.perf_counter() - began, 3),
         action="caught up" if added else "unchanged",
         digest=None if checked is None else checked.digest,
         verification=checked,
@@ -187,11 +175,7 @@ def _adopt(database: Database, table: Table, storage: Mapping[str, str] | None) 
         )
     if table.state == "frozen":
         # it was frozen because the log is ahead: that is what is repaired here, and nothing else
-        try:
-            return guard.recover(database, table.name, storage_options=storage).versions
-        except TableFrozenError as error:
-            error.suggestion = error.suggestion or "look at `deltasql mirror status`"
-            raise
+        return guard.recover(database, table.name, storage_options=storage).versions
     return guard.adopt(database, table.name, storage, origin="import").versions
 
 
@@ -219,13 +203,12 @@ def _status(database: Database, row: ImportRow) -> ImportStatus:
     left = None
     if row.phase == "loading" and done:
         left = round(spent / len(done) * max(0, row.batches_total - len(done)), 1)
-    looked_at = row.details.get("looked_at") if row.phase == "finalized" else None
-    lag = None
-    if looked_at is not None:
-        try:
+    looked_at = lag = None
+    if row.phase == "finalized" and "looked_at" in row.details:
+        with suppress(TableMissingError):
             lag = max(0, row.details["seen_version"] - registry.find(database, row.name).head.version)
-        except TableMissingError:
-            looked_at = None
+            looked_at = row.details["looked_at"]
+    holding = leases.holding(database, imports.lease_name(row.location)) if row.is_open else None
     return ImportStatus(
         table=row.name,
         location=row.location,
@@ -245,7 +228,7 @@ def _status(database: Database, row: ImportRow) -> ImportStatus:
         error=row.error,
         digest=row.digest,
         import_id=row.import_id,
-        at_work=row.is_open and is_leased(database, row.location),
+        at_work=holding is not None and not holding.is_abandoned,
         looked_at=looked_at,
         lag=lag,
     )
@@ -288,7 +271,7 @@ def import_tables(
     """Import many tables. One that fails leaves the others alone; run it again to import what is left.
 
     Tables that are found get the names of their folders; tables that the catalog has keep their names. A
-    table whose folder is not a valid name, or the name of another table, fails with an error that says so.
+    table whose folder is not a valid name, or the name of another table, fails.
 
     Args:
         source: A folder or a bucket's prefix below which tables are looked for, or a mapping of names to
@@ -312,8 +295,7 @@ def import_tables(
             f"{address.to_uri()} is a table's address, not a catalog's", suggestion="leave the table out"
         )
     workers = get_config().import_.parallel if parallel is None else parallel
-    if workers < 1:
-        raise InvalidArgumentError(f"parallel must be 1 or more, not {workers}")
+    require_at_least(1, "parallel", workers)
     stopped = threading.Event()
 
     def stop_with_the_others(_: ImportProgress) -> None:
@@ -335,21 +317,28 @@ def import_tables(
         database.ensure()
 
     def work(table: Found) -> TableOutcome:
-        address_of_table = address.with_table(table.name).to_uri(redact=False)
-        if dry_run:
-            plan = plan_with(table.path, address_of_table, asked)
-            return TableOutcome(table.name, table.path, "planned", plan=plan)
-        if not catch_up:
-            with suppress(TableMissingError):
-                registry.refuse_elsewhere(registry.find(database, table.name), table.path)
-                return TableOutcome(table.name, table.path, "unchanged")
-        report = import_with(table.path, address_of_table, asked, catch_up=True)
-        return TableOutcome(table.name, table.path, report.action, report=report)
+        done = partial(TableOutcome, table.name, table.path)
+        try:
+            if table.error is not None:
+                raise table.error
+            address_of_table = address.with_table(table.name).to_uri(redact=False)
+            if dry_run:
+                return done("planned", plan=plan_with(table.path, address_of_table, asked))
+            if not catch_up:
+                with suppress(TableMissingError):
+                    registry.refuse_elsewhere(registry.find(database, table.name), table.path)
+                    return done("unchanged")
+            report = import_with(table.path, address_of_table, asked, catch_up=True)
+            return done(report.action, report=report)
+        except DeltaSqlError as error:
+            return done("failed", error=error)
+        except Exception as error:  # it does not stop the other tables
+            return done("failed", error=DeltaSqlError(f"{type(error).__name__}: {error}", table=table.name))
 
     outcomes = []
     with ThreadPoolExecutor(workers, thread_name_prefix="deltasql-import") as pool:
         # settings are part of the context, and every thread begins with an empty one
-        waiting = [pool.submit(copy_context().run, _one, work, table) for table in found]
+        waiting = [pool.submit(copy_context().run, work, table) for table in found]
         try:
             for future in waiting:
                 outcomes.append(future.result())
@@ -360,18 +349,6 @@ def import_tables(
             pool.shutdown(cancel_futures=True)
             raise
     return ManyReport(tuple(outcomes), round(time.perf_counter() - began, 3))
-
-
-def _one(work: Callable[[Found], TableOutcome], found: Found) -> TableOutcome:
-    error = found.error
-    if error is None:
-        try:
-            return work(found)
-        except DeltaSqlError as raised:
-            error = raised
-        except Exception as raised:  # it does not stop the other tables
-            error = DeltaSqlError(f"{type(raised).__name__}: {raised}", table=found.name)
-    return TableOutcome(found.name, found.path, "failed", error=error)
 
 
 def _known(database: Database) -> list[Found]:
@@ -415,7 +392,7 @@ def discover(
     """Every Delta table below a folder or a bucket's prefix, by name; known tables keep their names.
 
     A table's name is its path below the root, with dots for slashes; none is looked for inside another. Those
-    whose folders make no name, or the name of another one, come with an error.
+    whose folders are no valid names, or have the name of another table, come with an error.
     """
     if namespace is not None:
         validate_table_name(namespace)
@@ -433,29 +410,27 @@ def discover(
         name = f"{namespace}.{own}" if namespace else own
         found.append(there.get(real.of(path)) or Found(path, name))
     owners = Counter(one.name for one in found)
-    problems = ((one, _problem(one, owners, taken)) for one in found)
-    return [one if why is None else replace(one, error=_refused(one.path, why)) for one, why in problems]
+    return [replace(one, error=_name_error(one, owners, taken)) for one in found]
 
 
-def _problem(found: Found, owners: Mapping[str, int], taken: Mapping[str, str]) -> str | None:
-    """Why a table cannot have the name that its folder makes."""
+def _name_error(found: Found, owners: Mapping[str, int], taken: Mapping[str, str]) -> DeltaSqlError | None:
+    """The error of a table that cannot have the name of its folder."""
     owner = taken.get(found.name)
     if owner == found.path:
         return None
     try:
         validate_table_name(found.name)
     except AddressError as error:
-        return f"its folder makes no name: {error.message}"
-    if owner is not None:
-        return f"its folder makes the name {found.name}, which the table at {owner} has"
-    return f"its folder makes the name {found.name}, as another one does" if owners[found.name] > 1 else None
-
-
-def _refused(path: str, message: str) -> DeltaSqlError:
+        why = f"its folder is not a valid name: {error.message}"
+    else:
+        if owner is None and owners[found.name] == 1:
+            return None
+        other = "as another folder does" if owner is None else f"which the table at {owner} has"
+        why = f"its folder gives it the name {found.name}, {other}"
     return InvalidArgumentError(
-        f"{path}: {message}",
+        f"{found.path}: {why}",
         suggestion="import it alone under another name, which it keeps: "
-        f"`deltasql import {shlex.quote(path)} NAME`",
+        f"`deltasql import {shlex.quote(found.path)} NAME`",
     )
 
 
@@ -475,7 +450,7 @@ def _is_log(folder: Path) -> bool:
     try:
         return any(parse_name(entry.name) is not None for entry in os.scandir(folder))
     except OSError:
-        return True  # reading it will say why it cannot be read
+        return True  # the import reports why it cannot be read
 
 
 def _in_bucket(root: str, storage_options: Mapping[str, str] | None) -> set[str]:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltalakedb.delta_log.checkpoint import Piece, column_actions, corrupt_errors
+from deltalakedb.delta_log.checkpoint import Piece, Window, column_actions, corrupt_errors
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.metastore import files
 from deltalakedb.metastore.files import (
@@ -29,17 +29,14 @@ from deltalakedb.metastore.ratify import CommitFacts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.codec import decode_commit, encode_json
 from deltalakedb.protocol.commit_rules import check_one_vector, check_places
-from deltalakedb.protocol.digest import BUCKETS, SEPARATOR
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, Numbers
+from deltalakedb.protocol.paths import TablePaths, canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from deltalakedb.delta_log.checkpoint import Window
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.actions import Action, FileKey
-    from deltalakedb.protocol.digest import FileDigest, Numbers
-    from deltalakedb.protocol.paths import TablePaths
     from deltalakedb.protocol.slot_vectors import SlotVectors
     from deltalakedb.protocol.slots import Level, SlotEncoder
     from deltalakedb.storage import Store

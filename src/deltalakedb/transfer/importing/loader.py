@@ -16,28 +16,25 @@ from deltalakedb.exceptions import LogCorruptError, VersionMissingError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import files, imports
 from deltalakedb.metastore.files import Counts, FileChanges, live_files
-from deltalakedb.metastore.imports import Receipt
+from deltalakedb.metastore.imports import BatchKind, ImportRow, Receipt
 from deltalakedb.metastore.ratify import CommitFacts, Ratification, apply_state, write_commits
-from deltalakedb.protocol.actions import Add, CommitInfo, Remove
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.commit_rules import check_one_vector, check_places
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.transfer.importing.encoding import OTHERS, Encoders, ahead, prepare, write_tail, write_window
 from deltalakedb.transfer.importing.options import LoadEngine, peak_bytes
 from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
-from deltalakedb.transfer.reports import ImportProgress
+from deltalakedb.transfer.reports import ImportPlan, ImportProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.imports import BatchKind, ImportRow
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.transfer.importing.encoding import PreparedWindow, ReadyTail
-    from deltalakedb.transfer.reports import ImportPlan
 
 #: a batch of commits that was encoded elsewhere, or None
 Tails: TypeAlias = "Callable[[range], ReadyTail | None]"
@@ -230,15 +227,12 @@ class _Load:
     def _tail(self, batch: Batch, versions: range) -> None:
         commits = [self._read(v) for v in versions]
         named = {a.path for c in commits for a in c.actions if isinstance(a, Add | Remove)}
-        with self._task.writing(batch) as session:
-            changes = self._changes(session, named)
+        with self._changing(batch, named) as (session, changes):
             for commit in commits:
-                if encoder := apply_state(session, self._table_id, commit.version, commit.actions):
-                    changes.rows.use(encoder)
+                self._apply_state(session, changes, commit.version, commit.actions)
                 changes.apply(commit.version, commit.actions)
             changes.rows.flush()
             write_commits(session, self._table_id, commits)
-            _close(batch, changes)
 
     def _ready(self, batch: Batch, tail: ReadyTail) -> None:
         """Commits that were parsed and encoded elsewhere."""
@@ -253,27 +247,31 @@ class _Load:
         """A commit that is not held in memory: its state, then its removes, then its adds."""
         version, path = batch.begins, commit_path(batch.begins)
         state = [a for a in iter_state(self._store, path) if isinstance(a, OTHERS)]
-        with self._task.writing(batch) as session:
-
-            def pieces() -> Iterator[Sequence[Action]]:
-                for kind in (Remove, Add):
-                    for piece in iter_pieces(self._store, path, kind):
-                        imports.require(session, self._task.lease)
-                        check_places(piece, self._task.paths)
-                        yield piece
-
-            changes = self._changes(session, set())
-            if encoder := apply_state(session, self._table_id, version, state):
-                changes.rows.use(encoder)
-            changes.apply_pieces(version, pieces())
+        with self._changing(batch) as (session, changes):
+            self._apply_state(session, changes, version, state)
+            for kind in (Remove, Add):
+                for piece in iter_pieces(self._store, path, kind):
+                    imports.require(session, self._task.lease)
+                    check_places(piece, self._task.paths)
+                    changes.apply_pieces(version, [piece])
             facts = CommitFacts(changes.data_change, changes.added, changes.removed)
             write_commits(session, self._table_id, [self._large_commit(version, state, facts)])
-            _close(batch, changes)
 
-    def _changes(self, session: Session, named: set[str]) -> FileChanges:
-        live = live_files(session, self._table_id, named) if named else {}
-        encoder = files.slot_encoder(session, self._table_id)
-        return FileChanges(session, self._table_id, self._next_seq, encoder, Counts(), live)
+    @contextmanager
+    def _changing(self, batch: Batch, named: Collection[str] = ()) -> Iterator[tuple[Session, FileChanges]]:
+        """The transaction of a batch that changes files, among them live ones with these names."""
+        with self._task.writing(batch) as session:
+            live = live_files(session, self._table_id, named) if named else {}
+            encoder = files.slot_encoder(session, self._table_id)
+            changes = FileChanges(session, self._table_id, self._next_seq, encoder, batch.counts, live)
+            yield session, changes
+            batch.actions, batch.next_seq = changes.added + changes.removed, changes.rows.next_seq
+
+    def _apply_state(
+        self, session: Session, changes: FileChanges, version: int, actions: Sequence[Action]
+    ) -> None:
+        if encoder := apply_state(session, self._table_id, version, actions):
+            changes.rows.use(encoder)
 
     # ---- commits ----
 
@@ -311,14 +309,9 @@ class _Load:
         )
 
 
-def _close(batch: Batch, changes: FileChanges) -> None:
-    batch.actions = changes.added + changes.removed
-    batch.counts, batch.next_seq = changes.counts, changes.rows.next_seq
-
-
 @dataclass(slots=True)
 class Pace:
-    """Progress and the rate limit of one run."""
+    """Progress and the rate limit of one run, which goes on after ``done`` steps and ``seen`` actions."""
 
     task: LoadTask
     total: int
@@ -326,25 +319,24 @@ class Pace:
     seen: int
     began: float = field(default_factory=time.monotonic)
     steps: int = 0
-    here: int = 0
+    actions: int = 0
 
     def step(self, steps: int, actions: int) -> None:
         """Count a batch, wait if it was faster than the rate limit, and report."""
-        self.done += steps
         self.steps += steps
-        self.seen += actions
-        self.here += actions
+        self.actions += actions
         if limit := self.task.rate_limit:
-            ahead = self.here / limit - (time.monotonic() - self.began)
-            if ahead > 0:
-                _sleep(ahead)
+            early = self.actions / limit - (time.monotonic() - self.began)
+            if early > 0:
+                _sleep(early)
         self.report()
 
     def report(self) -> None:
         passed = max(time.monotonic() - self.began, 1e-6)
-        left = round(passed / self.steps * max(0, self.total - self.done), 1) if self.steps else None
-        rate = round(self.here / passed, 1)
-        self.task.on_progress(ImportProgress("loading", self.done, self.total, self.seen, rate, left))
+        done, seen = self.done + self.steps, self.seen + self.actions
+        left = round(passed / self.steps * max(0, self.total - done), 1) if self.steps else None
+        rate = round(self.actions / passed, 1)
+        self.task.on_progress(ImportProgress("loading", done, self.total, seen, rate, left))
 
 
 def _sleep(seconds: float) -> None:

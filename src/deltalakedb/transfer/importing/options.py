@@ -8,26 +8,24 @@ import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict, get_args
 
-from deltalakedb.address import parse_address
+from deltalakedb.address import Address, parse_address
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError
 from deltalakedb.metastore import imports, leases
 from deltalakedb.settings import get_config
 from deltalakedb.table.locations import normal_location
-from deltalakedb.transfer.reports import FILE_LEVELS, check_level
+from deltalakedb.transfer.reports import FILE_LEVELS, ImportProgress, Level
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from deltalakedb.address import Address
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.importing.loader import LoadTask
-    from deltalakedb.transfer.reports import ImportProgress, Level
     from deltalakedb.transfer.verifying.data_rows import RowDigest
 
 logger = logging.getLogger(__name__)
@@ -35,10 +33,19 @@ logger = logging.getLogger(__name__)
 History: TypeAlias = Literal["auto", "checkpoint", "full"]
 EngineName: TypeAlias = Literal["auto", "local", "spark"]
 Tick: TypeAlias = "Callable[[], None]"
-ENGINES: Final = ("auto", "local", "spark")
 #: live files from which on ``auto`` takes Spark
 MANY_FILES: Final = 500_000
 _STATUS = Path("/proc/self/status")
+
+
+def require_one_of(what: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise InvalidArgumentError(f"unknown {what} {value!r}", suggestion=f"use one of {', '.join(allowed)}")
+
+
+def require_at_least(least: int, name: str, value: int) -> None:
+    if value < least:
+        raise InvalidArgumentError(f"{name} must be {least} or more, not {value}")
 
 
 class EngineArguments(TypedDict, total=False):
@@ -83,15 +90,6 @@ class LoadEngine(Protocol):
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The engine that was chosen, a note on why, and whether even a small table is worth a Spark job."""
-
-    name: Literal["local", "spark"] = "local"
-    note: str | None = None
-    always: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
     """The arguments that choose an engine, checked; ``import_table`` describes them."""
@@ -103,16 +101,13 @@ class EngineOptions:
     storage_options: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise InvalidArgumentError(
-                f"unknown engine {self.engine!r}", suggestion=f"use one of {', '.join(ENGINES)}"
-            )
+        require_one_of("engine", self.engine, get_args(EngineName))
         named = [n for n in ("spark", "master", "remote") if getattr(self, n) is not None]
         if len(named) > 1:
             raise InvalidArgumentError(f"{' and '.join(named)} exclude each other", suggestion="give one")
         if named and self.engine == "local":
             raise InvalidArgumentError(
-                f"{named[0]} is of no use to the local engine", suggestion="use engine='spark' or 'auto'"
+                f"{named[0]} does not go with the local engine", suggestion="use engine='spark' or 'auto'"
             )
 
     @property
@@ -128,36 +123,35 @@ class EngineOptions:
         if asked and self.spark is None and (self.remote is not None or active_session() is None):
             _spark("sessions").check_setup(self.remote, self.master)
 
-    def choose(self, *, num_files: int, memory_bytes: int = 0) -> Choice:
-        """The engine for a table of some size."""
-        if self.engine == "local":
-            return Choice("local")
-        if self.engine == "spark":
-            return Choice("spark", always=True)
+    def choose(self, *, num_files: int, memory_bytes: int = 0) -> tuple[EngineName, str | None]:
+        """The engine for a table of some size, and a note if it is not the one that suits the table."""
+        if self.engine != "auto":
+            return self.engine, None
         if self.names_spark or active_session() is not None:
-            return Choice("spark")
-        bound = get_config().import_.memory_mb * 1024 * 1024
-        if num_files <= MANY_FILES and memory_bytes <= bound:
-            return Choice("local")
+            return "spark", None
+        if num_files <= MANY_FILES and memory_bytes <= get_config().import_.memory_mb << 20:
+            return "local", None
         try:
             _spark("sessions").check_setup()
         except DeltaSqlError as error:
             why = f"{num_files:,} files" if num_files > MANY_FILES else "the memory it is estimated to take"
-            return Choice("local", f"Spark would be used for {why}, and cannot be: {error.message}")
-        return Choice("spark", always=True)
+            return "local", f"Spark would be used for {why}, and cannot be: {error.message}"
+        return "spark", None
 
-    def start(self, choice: Choice) -> LoadEngine:
-        """The engine itself; Spark is started if it is not running."""
-        if choice.note is not None:
-            logger.warning("%s", choice.note)
-        if choice.name == "local":
+    def start(self, name: EngineName, note: str | None) -> LoadEngine:
+        """The engine that was chosen; Spark is started if it is not running."""
+        if note is not None:
+            logger.warning("%s", note)
+        if name == "local":
             from deltalakedb.transfer.importing.loader import LocalEngine  # imports Arrow's functions
 
             return LocalEngine()
         session = self.spark if self.spark is not None else active_session()
+        # Spark that is only at hand is not worth a job for a small table
+        always = self.engine == "spark" or not (self.names_spark or session is not None)
         if session is None or self.master is not None or self.remote is not None:
             session = _spark("sessions").start(self.master, remote=self.remote)
-        engine: LoadEngine = _spark("import_engine").SparkEngine(session, always=choice.always)
+        engine: LoadEngine = _spark("import_engine").SparkEngine(session, always=always)
         return engine
 
 
@@ -165,8 +159,7 @@ class EngineOptions:
 class ImportOptions(EngineOptions):
     """The arguments of an import, checked; ``import_table`` describes them.
 
-    Attributes:
-        following: The table stays in the hands of other writers.
+    With ``following`` other writers keep writing the table, and the catalog has a copy.
     """
 
     history: History = "auto"
@@ -178,15 +171,10 @@ class ImportOptions(EngineOptions):
 
     def __post_init__(self) -> None:
         EngineOptions.__post_init__(self)
-        check_level(self.verify, FILE_LEVELS)
-        if self.rate < 0:
-            raise InvalidArgumentError(f"rate_limit must be 0 or more, not {self.rate}")
-        if self.history not in ("auto", "checkpoint", "full"):
-            raise InvalidArgumentError(
-                f"unknown history {self.history!r}", suggestion="use auto, checkpoint or full"
-            )
-        if self.batch_size is not None and self.batch_size < 1:
-            raise InvalidArgumentError(f"batch_size must be 1 or more, not {self.batch_size}")
+        require_one_of("level", self.verify, FILE_LEVELS)
+        require_one_of("history", self.history, get_args(History))
+        require_at_least(0, "rate_limit", self.rate)
+        require_at_least(1, "batch_size", 1 if self.batch_size is None else self.batch_size)
 
     @property
     def rate(self) -> int:
@@ -228,12 +216,6 @@ def location_lease(database: Database, location: str) -> AbstractContextManager[
     return leases.leased(database, imports.lease_name(location), work=work, ttl_ms=imports.LEASE_MS)
 
 
-def is_leased(database: Database, location: str) -> bool:
-    """Whether a live process imports, undoes or exports the table at a location."""
-    holding = leases.holding(database, imports.lease_name(location))
-    return holding is not None and not holding.is_abandoned
-
-
 def peak_bytes() -> int:
     """The most memory that this process ever held."""
     if _STATUS.exists():  # getrusage counts what the parent held before it became this program
@@ -246,4 +228,4 @@ def peak_bytes() -> int:
 
 def memory_bound() -> int:
     """The memory that a verification may use, beyond what the process holds anyway."""
-    return get_config().import_.memory_mb * 1024 * 1024 // 2
+    return get_config().import_.memory_mb << 19

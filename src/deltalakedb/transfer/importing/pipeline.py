@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from deltalakedb import telemetry
 from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     CatalogError,
     DeltaSqlError,
@@ -28,22 +29,19 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, commits, imports, registry
 from deltalakedb.metastore.rows import Head
 from deltalakedb.transfer.importing.loader import LoadTask, LocalEngine, TornCheckpointError
-from deltalakedb.transfer.importing.options import Choice, location_lease, peak_bytes
+from deltalakedb.transfer.importing.options import ImportOptions, LoadEngine, Tick, location_lease, peak_bytes
 from deltalakedb.transfer.importing.plan import base_checkpoint, make_plan, stamps_of
-from deltalakedb.transfer.reports import ImportPlan, ImportProgress, ImportReport
+from deltalakedb.transfer.reports import ImportPlan, ImportProgress, ImportReport, VerifyReport
 from deltalakedb.transfer.verifying.log_replay import WINDOW
-from deltalakedb.transfer.verifying.verifier import Subject, verify_loaded
+from deltalakedb.transfer.verifying.verifier import Subject, compare_rows, verify_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.address import Address
-    from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.transfer.importing.options import ImportOptions, LoadEngine
-    from deltalakedb.transfer.reports import VerifyReport
 
 logger = logging.getLogger(__name__)
 
@@ -54,21 +52,16 @@ _ROUNDS = 3
 class Import:
     """One import, from the phase it is in to its end."""
 
-    def __init__(
-        self,
-        database: Database,
-        address: Address,
-        location: str,
-        reader: FileTxnLogReader,
-        options: ImportOptions,
-    ) -> None:
-        self._database, self._address, self._location, self._reader = database, address, location, reader
-        self._options, self._name = options, address.table or ""
-        self._choice = Choice()
+    def __init__(self, database: Database, address: Address, location: str, options: ImportOptions) -> None:
+        self._database, self._address, self._location, self._options = database, address, location, options
+        self._reader = FileTxnLogReader(location, options.storage_for(location))
+        self._reader.versions()  # raises if there is no log
+        self._name, self._resumed = address.table or "", False
         self._engine: LoadEngine = LocalEngine()
+        #: on the choice of the engine
+        self._note: str | None = None
         self._phases: dict[str, float] = {}
         self._skipped: set[int] = set()
-        self._resumed = False
         self._row: ImportRow
         self._plan: ImportPlan
         self._lease: Lease
@@ -86,21 +79,18 @@ class Import:
                     report = self._load_and_verify()
                     break
                 except TornCheckpointError as torn:
-                    if not self._skip(torn):
+                    if not self._skip(torn.version):
                         raise (torn.__cause__ or torn) from None
             head = self._make_visible(report)
         failpoint("import.finalized")
         self._tune(self._database.dialect.after_load)
         telemetry.emit("import_progress_ratio", 1.0, table=self._name)
+        num_versions = head.version - head.first_version + 1
         return ImportReport(
             self._name,
             self._location,
-            head.version,
-            head.first_version,
-            head.version - head.first_version + 1,
-            head.num_files,
-            head.size_bytes,
-            round(time.perf_counter() - began, 3),
+            *(head.version, head.first_version, num_versions, head.num_files, head.size_bytes),
+            seconds=round(time.perf_counter() - began, 3),
             import_id=self._row.import_id,
             action="resumed" if self._resumed else "imported",
             digest=report.digest,
@@ -109,7 +99,7 @@ class Import:
             passed_over=self._plan.passed_over,
             peak_memory_bytes=peak_bytes(),
             engine=self._engine.name,
-            note="; ".join(filter(None, (self._choice.note, self._left_behind(head)))) or None,
+            note="; ".join(filter(None, (self._note, self._left_behind(head)))) or None,
         )
 
     def _left_behind(self, head: Head) -> str | None:
@@ -131,29 +121,40 @@ class Import:
                     self._load()
                 failpoint("import.loaded")
                 report = self._index_and_verify()
+                if report.ok and report.level == "data":
+                    with self._timed("rows"):
+                        report = compare_rows(self._subject(), report)
         except (LogError, ProtocolError) as error:
             # the source is invalid, so what was loaded from it is useless
             self._undo(self._row, error.message)
             raise
         except Exception as error:
-            self._record_error(error)
+            self._record_error(error.message if isinstance(error, DeltaSqlError) else str(error))
             raise
         if not report.ok:
-            found = report.differences[0]
-            where = f" ({found.path})" if found.path else ""
-            message = f"{report.num_differences} differences, the first: {found.detail}{where}"
-            self._undo(self._row, message)
-            raise VerificationError(
-                f"what was loaded is not what the log says: {message}",
-                table=self._name,
-                version=found.version,
-                suggestion="nothing was made visible; look at the log, then import again",
-                report=report,
-            )
-        if self._options.verify == "data":
-            report = self._compare_rows(report)
+            self._refuse(report)
         failpoint("import.verified")
         return report
+
+    def _refuse(self, report: VerifyReport) -> NoReturn:
+        found = report.differences[0]
+        if found.kind == "rows":
+            message = found.detail
+            suggestion = (
+                "nothing was made visible, and what is loaded stays: if data files are missing, restore them "
+                "and import again, or import with a lower level of verification; "
+                f"`deltasql rollback {self._name}` drops what was loaded"
+            )
+            self._record_error(message)
+        else:
+            where = f" ({found.path})" if found.path else ""
+            why = f"{report.num_differences} differences, the first: {found.detail}{where}"
+            message = f"what was loaded differs from the log: {why}"
+            suggestion = "nothing was made visible; look at the log, then import again"
+            self._undo(self._row, why)
+        raise VerificationError(
+            message, table=self._name, version=found.version, suggestion=suggestion, report=report
+        )
 
     def _begin(self) -> None:
         """Resume the import that was interrupted, or begin a new one."""
@@ -201,7 +202,7 @@ class Import:
             try:
                 stamps = stamps_of(base_checkpoint(listing, plan))
             except LogMissingError:
-                return f"the checkpoint of version {first} is gone"
+                return f"the checkpoint of version {first} was deleted"
             if stamps != plan.stamps:
                 return f"the checkpoint of version {first} was rewritten"
         newest = max((r.ends for r in done if r.kind == "tail"), default=first)
@@ -221,10 +222,9 @@ class Import:
     def _choose_engine(self, plan: ImportPlan) -> ImportPlan:
         """Choose the engine by the size of the load; an engine that is already running is kept."""
         if self._engine.name == "local":
-            options = self._options
-            self._choice = options.choose(num_files=plan.num_files, memory_bytes=plan.memory_bytes)
-            self._engine = options.start(self._choice)
-        return replace(plan, engine=self._engine.name, note=self._choice.note)
+            name, self._note = self._options.choose(num_files=plan.num_files, memory_bytes=plan.memory_bytes)
+            self._engine = self._options.start(name, self._note)
+        return replace(plan, engine=self._engine.name, note=self._note)
 
     def _load(self) -> None:
         database, reader, lease = self._database, self._reader, self._lease
@@ -239,11 +239,11 @@ class Import:
                 break
             # the source has new versions
             plan = self._plan = replace(plan, version=newest, num_versions=newest - plan.first_version + 1)
+            total = plan.num_batches + 1
             with database.write() as session:
                 imports.require(session, lease)
-                document, total = plan.to_dict(), plan.num_batches + 1
                 self._row = imports.extend(
-                    session, self._row, document, source_version=newest, batches_total=total
+                    session, self._row, plan.to_dict(), source_version=newest, batches_total=total
                 )
         with database.write() as session:
             imports.require(session, lease)
@@ -265,8 +265,7 @@ class Import:
             return report
 
     def _verify(self) -> VerifyReport:
-        plan = self._plan
-        total, done = max(1, plan.base_rows), 0
+        total, done = max(1, self._plan.base_rows), 0
 
         def tick(rows: int = WINDOW) -> None:
             nonlocal done
@@ -274,50 +273,26 @@ class Import:
             self._report_progress(ImportProgress("verifying", done, total))
 
         tick(0)
-        versions = plan.first_version, plan.version
-        subject = Subject(self._database, self._row, self._reader, *versions, engine=self._engine, tick=tick)
         with self._timed("verify"):
-            report = verify_loaded(subject, self._options.verify)
+            report = verify_loaded(self._subject(tick), self._options.verify)
         tick(total)
         return report
 
-    def _compare_rows(self, report: VerifyReport) -> VerifyReport:
-        """Compare the rows of data; if they differ, what is loaded stays for the next run."""
-        from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
-
-        place = self._location, self._options.storage_for(self._location)
-        try:
-            with self._timed("rows"):
-                checked = check_rows(report, self._database, self._row.table_id, place, place, self._engine)
-                if checked.ok:
-                    return checked
-                raise VerificationError(
-                    checked.differences[-1].detail,
-                    table=self._name,
-                    version=report.version,
-                    suggestion="nothing was made visible, and what is loaded stays: if data files are gone, "
-                    "bring them back and import again, or import with a lower level of verification; "
-                    f"`deltasql rollback {self._name}` drops what was loaded",
-                    report=checked,
-                )
-        except Exception as error:
-            self._record_error(error)
-            raise
+    def _subject(self, tick: Tick = lambda: None) -> Subject:
+        versions, storage = (self._plan.first_version, self._plan.version), self._options.storage_options
+        return Subject(
+            self._database, self._row, self._reader, *versions, storage, engine=self._engine, tick=tick
+        )
 
     def _make_visible(self, report: VerifyReport) -> Head:
         """Make the table visible, in one transaction, with the head that the receipts add up to."""
         row, plan = self._row, self._plan
         with self._timed("finalize"):
             done = imports.receipts(self._database, row.import_id)
-            head = Head(
-                plan.version,
-                self._reader.timestamp_of(plan.version),
-                plan.first_version,
-                sum(r.num_files for r in done),
-                sum(r.size_bytes for r in done),
-                sum(r.num_records for r in done),
-                sum(r.files_without_count for r in done),
-            )
+            counters = ("num_files", "size_bytes", "num_records", "files_without_count")
+            counts = (sum(getattr(receipt, name) for receipt in done) for name in counters)
+            timestamp = self._reader.timestamp_of(plan.version)
+            head = Head(plan.version, timestamp, plan.first_version, *counts)
         if (head.num_files, head.size_bytes) != (report.num_files, report.size_bytes):
             raise VerificationError(
                 f"the receipts count {head.num_files} files, the catalog holds {report.num_files}",
@@ -327,25 +302,17 @@ class Import:
         details = {"phases": self._phases, "level": report.level, "resumed": self._resumed}
         with self._database.write() as session:
             imports.require(session, self._lease)
+            next_seq, following = max((r.next_file_seq for r in done), default=0), self._options.following
             imports.show_table(
-                session,
-                row,
-                head,
-                next_file_seq=max((r.next_file_seq for r in done), default=0),
-                shape=uuid.uuid4().hex,
-                following=self._options.following,
+                session, row, head, next_file_seq=next_seq, shape=uuid.uuid4().hex, following=following
             )
             imports.set_phase(session, row, "finalized", digest=report.digest, details=details)
-            audit.record(
-                session,
-                "import",
-                row,
-                version=head.version,
-                txn=row.import_id,
-                first_version=head.first_version,
-                files=head.num_files,
-                digest=report.digest,
-            )
+            facts: dict[str, Any] = {
+                "first_version": head.first_version,
+                "files": head.num_files,
+                "digest": report.digest,
+            }
+            audit.record(session, "import", row, version=head.version, txn=row.import_id, **facts)
             failpoint("import.before_finalize")
         return head
 
@@ -357,16 +324,14 @@ class Import:
             try:
                 with self._database.read() as session:
                     session.run(statement)
-            except (
-                CatalogError
-            ) as error:  # for example while another process writes; it can be repeated at any time
+            except CatalogError as error:  # for example because another process writes
                 logger.info("%s: %s was not possible: %s", self._name, statement, error.message)
 
-    def _skip(self, torn: TornCheckpointError) -> bool:
-        """Skip a torn checkpoint; return whether the import can start from an older one."""
-        if torn.version is None or torn.version in self._skipped:
+    def _skip(self, version: int | None) -> bool:
+        """Skip the torn checkpoint of a version; return whether the import can start from an older one."""
+        if version is None or version in self._skipped:
             return False
-        self._skipped.add(torn.version)
+        self._skipped.add(version)
         try:
             self._make_plan()
         except LogError:
@@ -379,9 +344,8 @@ class Import:
         with self._database.write() as session:
             imports.set_phase(session, row, "failed", error=message)
 
-    def _record_error(self, error: Exception) -> None:
+    def _record_error(self, message: str) -> None:
         """Record why the import stopped, if the database can be reached."""
-        message = error.message if isinstance(error, DeltaSqlError) else str(error)
         with suppress(Exception), self._database.write() as session:  # the first error is the one to raise
             imports.set_phase(session, self._row, self._row.phase, error=message)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from deltalakedb.delta_log.checkpoint import CheckpointScan, is_complete
 from deltalakedb.delta_log.commit_file import is_large
-from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
@@ -19,25 +19,22 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import imports, registry
 from deltalakedb.metastore.database import Database
+from deltalakedb.protocol.commit_rules import check_places
 from deltalakedb.protocol.features import check_readable, reader_features
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.settings import get_config
-from deltalakedb.transfer.importing.options import ImportOptions, import_target, memory_bound
-from deltalakedb.transfer.reports import ImportPlan
-from deltalakedb.transfer.verifying.log_replay import LogReplay
+from deltalakedb.transfer.importing.options import ImportArguments, ImportOptions, import_target, memory_bound
+from deltalakedb.transfer.reports import Base, ImportPlan
+from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-    from typing import Unpack
 
     from deltalakedb.address import Address
-    from deltalakedb.delta_log.listing import Checkpoint, LogListing
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.storage.store import Store
-    from deltalakedb.transfer.importing.options import ImportArguments
-    from deltalakedb.transfer.reports import Base
 
 #: a tail batch ends with the commit that passes one of these
 COMMITS_PER_BATCH = 500
@@ -50,18 +47,15 @@ _MEMORY_PER_ROW = 3_000
 _MEMORY_PER_BYTE = 6
 #: bytes of a decoded row from which on it is not a row as they were measured
 _WIDE = 4096
-_JSON_PER_ACTION = 500
 
 
 class _Cost(NamedTuple):
-    """What a file costs on an engine, measured with a million of them."""
+    """What a file costs on an engine, measured with a million of them; the engine itself needs ``memory``."""
 
-    #: to load, index and check it
     microseconds: int
-    #: of its columns and indexes, and what a byte of its path and statistics becomes
-    bytes: int
+    row_bytes: int
+    #: what a byte of its path and statistics becomes
     per_raw_byte: float
-    #: that the engine keeps inside the process
     memory: int = 0
 
 
@@ -98,15 +92,13 @@ def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
     reader = FileTxnLogReader(location, options.storage_for(location))
     made = make_plan(reader, address, location, options)
     before = _before(Database.open(address), made.table, location)
-    choice = options.choose(num_files=made.num_files, memory_bytes=made.memory_bytes)
-    notes = "; ".join(note for note in (before, choice.note) if note)
-    made = replace(made, engine=choice.name, note=notes or None)
-    if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * _JSON_PER_ACTION:
+    engine, note = options.choose(num_files=made.num_files, memory_bytes=made.memory_bytes)
+    made = replace(made, engine=engine, note="; ".join(filter(None, (before, note))) or None)
+    if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * JSON_PER_ACTION:
         return made
-    log = LogReplay(reader, made.version, memory_bytes=memory_bound())
-    allowed = TablePaths(location, get_config().catalog.allow_outside_paths, address.table)
-    count, size = log.counts_within(allowed)
-    return replace(made, num_files=count, size_bytes=size, exact=True)
+    live = LogReplay(reader, made.version, memory_bytes=memory_bound()).files()
+    check_places(live, TablePaths(location, get_config().catalog.allow_outside_paths, address.table))
+    return replace(made, num_files=len(live), size_bytes=sum(add.size for add in live), exact=True)
 
 
 def _before(database: Database, name: str, location: str) -> str | None:
@@ -138,22 +130,20 @@ def make_plan(
     if history == "auto":
         history = "full" if len(listing.commits) <= get_config().import_.history_limit else "checkpoint"
     first, checkpoint, torn = _choose_base(reader.store, listing, newest.version, history, skipped)
-    if first == 0 and checkpoint is None and 0 in listing.commits:
-        base: Base = "none"
-    else:
-        base = "state" if checkpoint is None else "checkpoint"
-    rows, raw_bytes, widest = 0, 0, 0
+    base: Base = "none" if first == 0 and 0 in listing.commits else "state"
+    rows = raw_bytes = widest = largest = 0
     if checkpoint is not None:
-        scan = CheckpointScan(reader.store, checkpoint)
+        scan, base = CheckpointScan(reader.store, checkpoint), "checkpoint"
         rows, raw_bytes, widest = scan.rows, scan.raw_bytes, scan.widest
+        # a file of one row group is held in memory as it was compressed
+        largest = max(meta.size for meta in checkpoint.files)
     per_row = widest * _MEMORY_PER_BYTE if widest > _WIDE else _MEMORY_PER_ROW
     size = _batch_size(options.batch_size, per_row)
     tail = range(first if base == "none" else first + 1, newest.version + 1)
     tail_bytes = sum(listing.commits[v].size for v in tail if v in listing.commits)
-    files = rows + tail_bytes // _JSON_PER_ACTION
+    files = rows + tail_bytes // JSON_PER_ACTION
     cost = _COST[address.engine]
-    # a file of one row group is held in memory as it was compressed
-    largest = 0 if checkpoint is None else max(meta.size for meta in checkpoint.files)
+    batches = sum(1 for _ in tail_batches(listing, tail)) + (0 if base == "none" else 1 + ceil(rows / size))
     return ImportPlan(
         table=address.table or "",
         location=location,
@@ -165,8 +155,7 @@ def make_plan(
         checkpoint=() if checkpoint is None else tuple(m.path for m in checkpoint.files),
         base_rows=rows,
         batch_size=size,
-        num_batches=(0 if base == "none" else 1 + ceil(rows / size))
-        + sum(1 for _ in tail_batches(listing, tail)),
+        num_batches=batches,
         tail_bytes=tail_bytes,
         num_files=files,
         size_bytes=None,
@@ -174,7 +163,8 @@ def make_plan(
         seconds=round((files * cost.microseconds + len(tail) * _MICROSECONDS_PER_COMMIT) / 1e6, 1),
         memory_bytes=_MEMORY_AT_REST + cost.memory + min(size, files) * per_row + largest,
         # a commit's bytes are kept as they are, and become rows
-        database_bytes=int(files * cost.bytes + (raw_bytes + tail_bytes) * cost.per_raw_byte) + tail_bytes,
+        database_bytes=int(files * cost.row_bytes + (raw_bytes + tail_bytes) * cost.per_raw_byte)
+        + tail_bytes,
         passed_over=tuple(sorted(torn)),
         stamps=() if checkpoint is None else stamps_of(checkpoint),
     )
@@ -199,7 +189,7 @@ def _choose_base(
 def _batch_size(asked: int | None, per_row: int) -> int:
     """Rows in a batch: as asked for, and no more than a third of the memory holds."""
     config = get_config().import_
-    third = config.memory_mb * 1024 * 1024 // 3
+    third = (config.memory_mb << 20) // 3
     size = min(asked or config.batch_size, max(1_000, third // _MEMORY_PER_ROW))
     return size if per_row == _MEMORY_PER_ROW else max(1, min(size, third // per_row))
 
@@ -238,14 +228,12 @@ def tail_batches(listing: LogListing, versions: range) -> Iterator[range]:
                 version=version,
                 suggestion="import again: the log has changed",
             )
-        if is_large(meta):  # one that is read line by line is a batch by itself
-            if begin < version:
-                yield range(begin, version)
-            yield range(version, version + 1)
-            begin, size = version + 1, 0
-            continue
+        large = is_large(meta)  # one that is read line by line is a batch by itself
+        if large and begin < version:
+            yield range(begin, version)
+            begin = version
         size += meta.size
-        if size >= BYTES_PER_BATCH or version - begin + 1 >= COMMITS_PER_BATCH:
+        if large or size >= BYTES_PER_BATCH or version - begin + 1 >= COMMITS_PER_BATCH:
             yield range(begin, version + 1)
             begin, size = version + 1, 0
     if begin < versions.stop:

@@ -6,33 +6,29 @@ import datetime as dt
 import hashlib
 import math
 import time
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
 
 from deltalakedb.metastore.files import digests
 from deltalakedb.metastore.rows import Head, OpenTable, Table
-from deltalakedb.mirror.drift import Difference
 from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.txn_log import Snapshot
+from deltalakedb.settings import get_config
 from deltalakedb.table.read.scan import scan
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.sources import SqlSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
-    from deltalakedb.metastore.database import Database
-    from deltalakedb.transfer.importing.options import LoadEngine
     from deltalakedb.transfer.reports import VerifyReport
+    from deltalakedb.transfer.verifying.verifier import Subject
 
 _LANE = (1 << 64) - 1
-
-#: a table's root, and the options for its object store
-Place: TypeAlias = "tuple[str, Mapping[str, str] | None]"
 
 
 @dataclass(slots=True)
@@ -59,58 +55,45 @@ class RowDigest:
         self.lane = (self.lane + lane) & _LANE
 
 
-def check_rows(
-    report: VerifyReport,
-    database: Database,
-    table_id: int,
-    own: Place,
-    plain: Place,
-    engine: LoadEngine | None = None,
-) -> VerifyReport:
-    """A report with the comparison of the rows at its version added; the table need not be visible yet.
+def row_difference(subject: Subject, report: VerifyReport) -> tuple[int, str | None]:
+    """The number of rows through the catalog, and how those of the log's table differ, if they do.
 
-    The engine reads the plain table if it can; otherwise stock ``deltalake`` does.
+    The engine reads the log's table if it can; otherwise stock ``deltalake`` does.
     """
-    found, count = None, 0
+    count, version, location = 0, subject.version, subject.reader.location
     try:
-        ours = RowDigest().add(_catalog_rows(report, database, table_id, own))
+        ours = RowDigest().add(_catalog_rows(subject, report))
         count = ours.count
-        location, storage = plain
-        theirs, reader = None if engine is None else engine.row_digest(location, report.version), "Spark"
+        theirs, reader = None, "Spark"
+        if subject.engine is not None:
+            theirs = subject.engine.row_digest(location, version)
         if theirs is None:
-            options = None if storage is None else dict(storage)
-            stock = deltalake.DeltaTable(location, version=report.version, storage_options=options)
-            theirs = RowDigest().add(pa.RecordBatchReader.from_stream(stock.scan()))
-            reader = "deltalake"
-        if ours.count != theirs.count:
-            found = f"{ours.count} rows through the catalog, {theirs.count} by {reader}"
-        elif ours != theirs:
-            found = f"{ours.count} rows on both sides, but not the same ones"
+            options = get_config().storage_options_for(location, subject.storage_options)
+            stock = deltalake.DeltaTable(location, version=version, storage_options=options)
+            theirs, reader = RowDigest().add(pa.RecordBatchReader.from_stream(stock.scan())), "deltalake"
     except Exception as error:  # a file that was vacuumed, a feature that stock does not read
-        found = f"the rows could not be compared: {_reason(error)}"
-    checked = replace(report, rows_checked=count)
-    if found is None:
-        return checked
-    more = (*report.differences, Difference("rows", report.version, found))
-    return replace(checked, num_differences=report.num_differences + 1, differences=more)
+        return count, f"the rows could not be compared: {_reason(error)}"
+    if count != theirs.count:
+        return count, f"{count} rows through the catalog, {theirs.count} by {reader}"
+    return count, None if ours == theirs else f"{count} rows on both sides, but not the same ones"
 
 
-def _catalog_rows(
-    report: VerifyReport, database: Database, table_id: int, own: Place
-) -> Iterable[pa.RecordBatch]:
-    location, storage = own
+def _catalog_rows(subject: Subject, report: VerifyReport) -> Iterable[pa.RecordBatch]:
+    """The rows through the catalog; the table need not be visible yet."""
+    database, table_id, version = subject.database, subject.table.table_id, subject.version
     state = {
         kind: decode_json(raw)
         for kind, _, since, until, raw in digests.small_rows(database, table_id)
-        if since <= report.version and (until is None or until > report.version)
+        if since <= version and (until is None or until > version)
     }
     # a unique time, so that no cached file list of an earlier load is found
-    now = time.time_ns() // 1000
-    head = Head(report.version, now, report.first_version, report.num_files, report.size_bytes, 0, 0)
+    now, location = time.time_ns() // 1000, subject.table.location
+    head = Head(version, now, subject.first_version, report.num_files, report.size_bytes, 0, 0)
     table = Table(table_id, "", location, "importing", None, None, {}, {}, now, now, head)
     protocol, metadata = Protocol.from_dict(state["protocol"]), Metadata.from_dict(state["metaData"])
-    source = SqlSource(database, OpenTable(table, Snapshot(report.version, now, protocol, metadata)))
-    root = root_at(location, storage, database.engine.config, table=report.table)
+    source = SqlSource(database, OpenTable(table, Snapshot(version, now, protocol, metadata)))
+    options = get_config().storage_options_for(location, subject.storage_options)
+    root = root_at(location, options, database.engine.config, table=subject.table.name)
     rows: Iterable[pa.RecordBatch] = scan(source, root, where=None, columns=None, predicate=None)
     return rows
 

@@ -5,25 +5,20 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING, TypeVar
 
-from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
-from deltalakedb.delta_log.commit_file import is_large, iter_pieces
-from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.checkpoint import CheckpointScan, Part, Piece
+from deltalakedb.delta_log.commit_file import iter_actions
+from deltalakedb.delta_log.listing import Plan, list_log
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.metastore.files import path_hash
-from deltalakedb.protocol.actions import Add, Remove
-from deltalakedb.protocol.codec import decode_commit, encode_json
-from deltalakedb.protocol.commit_rules import check_places
+from deltalakedb.protocol.actions import Add, FileKey, Remove
+from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
 from deltalakedb.protocol.replay import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator
 
-    from deltalakedb.delta_log.checkpoint import Part
-    from deltalakedb.delta_log.listing import LogListing, Plan
     from deltalakedb.delta_log.reader import FileTxnLogReader
-    from deltalakedb.protocol.actions import Action, FileKey
-    from deltalakedb.protocol.paths import TablePaths
 
 T = TypeVar("T")
 
@@ -31,7 +26,7 @@ T = TypeVar("T")
 WINDOW = 16_384
 #: what an action after the checkpoint takes in memory, and in JSON
 _MEMORY_PER_ACTION = 2_000
-_JSON_PER_ACTION = 500
+JSON_PER_ACTION = 500
 
 
 class LogReplay:
@@ -42,10 +37,8 @@ class LogReplay:
     """
 
     def __init__(self, reader: FileTxnLogReader, version: int, *, memory_bytes: int) -> None:
-        self._store = reader.store
-        self._listing: LogListing = list_log(reader.store)
-        self._version = version
-        self._memory = memory_bytes
+        self._store, self._version, self._memory = reader.store, version, memory_bytes
+        self._listing = list_log(reader.store)
         self._torn: set[int] = set()
 
     def digest(self, *, tick: Callable[[], None] = lambda: None) -> FileDigest:
@@ -56,29 +49,14 @@ class LogReplay:
         plan = self._plan()
         return None if plan.checkpoint is None or self._passes(plan) > 1 else (plan, self._tail(plan, None))
 
-    def counts_within(self, paths: TablePaths) -> tuple[int, int]:
-        """How many files there are and their bytes; OutsidePathError if one may not be where it is."""
-
-        def counted(plan: Plan) -> tuple[int, int]:
-            count = size = 0
-            for add in self._adds(plan, None):
-                check_places([add], paths)
-                count, size = count + 1, size + add.size
-            return count, size
-
-        return self._retried(counted)
-
-    def in_buckets(self, buckets: Collection[int]) -> list[Add]:
-        """The live files of some buckets, which should be few enough to fit in memory."""
-        wanted = frozenset(buckets)
+    def files(self, buckets: Collection[int] | None = None) -> list[Add]:
+        """The live files of all buckets or some, which should be few enough to fit in memory."""
+        wanted = None if buckets is None else frozenset(buckets)
         return self._retried(lambda plan: list(self._adds(plan, wanted)))
-
-    def passes(self) -> int:
-        return self._passes(self._plan())
 
     def _passes(self, plan: Plan) -> int:
         """How often the log has to be read to stay within the memory."""
-        actions = sum(meta.size for meta in plan.files) // _JSON_PER_ACTION
+        actions = sum(meta.size for meta in plan.files) // JSON_PER_ACTION
         return max(1, ceil(actions * _MEMORY_PER_ACTION / max(1, self._memory)))
 
     def _retried(self, work: Callable[[Plan], T]) -> T:
@@ -116,12 +94,9 @@ class LogReplay:
 
     def _adds(self, plan: Plan, wanted: frozenset[int] | None) -> Iterator[Add]:
         tail = self._tail(plan, wanted)
+        changed = tail.files.keys() | tail.tombstones.keys()
         for part in self._checkpoint(plan):
-            for action in part.actions() if isinstance(part, Piece) else part:
-                if isinstance(action, Add) and _is_wanted(action, wanted):
-                    key = action.key
-                    if key not in tail.files and key not in tail.tombstones:
-                        yield action
+            yield from _unchanged(part, changed, wanted)
         yield from tail.files.values()
 
     def _checkpoint(self, plan: Plan) -> Iterator[Part]:
@@ -130,21 +105,21 @@ class LogReplay:
     def _tail(self, plan: Plan, wanted: frozenset[int] | None) -> Replay:
         """What the commits after the checkpoint do to the files of some buckets."""
         state = Replay()
-        for actions in self._commits(plan):
+        for meta in plan.files:
+            actions = iter_actions(self._store, meta.path, size=meta.size)
             state.commit(a for a in actions if isinstance(a, Add | Remove) and _is_wanted(a, wanted))
         return state
-
-    def _commits(self, plan: Plan) -> Iterator[Sequence[Action]]:
-        for meta in plan.files:
-            if is_large(meta):
-                yield from iter_pieces(self._store, meta.path, Remove)
-                yield from iter_pieces(self._store, meta.path, Add)
-            else:
-                yield decode_commit(self._store.get(meta.path), source=meta.path)
 
 
 def _is_wanted(action: Add | Remove, wanted: frozenset[int] | None) -> bool:
     return wanted is None or bucket_of(path_hash(action.path)) in wanted
+
+
+def _unchanged(part: Part, changed: Collection[FileKey], wanted: frozenset[int] | None) -> Iterator[Add]:
+    """The files of a checkpoint's part that no later commit changed."""
+    for action in part.actions() if isinstance(part, Piece) else part:
+        if isinstance(action, Add) and _is_wanted(action, wanted) and action.key not in changed:
+            yield action
 
 
 def add_part(
@@ -153,11 +128,8 @@ def add_part(
     """Add the files of a checkpoint's part to a digest, unless later commits changed them."""
     from deltalakedb.transfer.importing.encoding import add_usual_files  # imports Arrow's functions
 
-    if isinstance(part, Piece) and add_usual_files(made, part.batch, changed, wanted):
-        return
-    actions = part.actions() if isinstance(part, Piece) else part
-    adds = (a for a in actions if isinstance(a, Add) and a.key not in changed)
-    made.add_rows(digest_row(a) for a in adds if _is_wanted(a, wanted))
+    if not isinstance(part, Piece) or not add_usual_files(made, part.batch, changed, wanted):
+        made.add_rows(digest_row(add) for add in _unchanged(part, changed, wanted))
 
 
 def digest_row(add: Add) -> tuple[int, str, str, int, int, str, str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import chain, islice, zip_longest
 from math import ceil
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from deltalakedb.address import parse_address
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
@@ -18,7 +18,7 @@ from deltalakedb.exceptions import LogError, VerificationError, VersionMissingEr
 from deltalakedb.metastore import commits, files, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.files import SIDE_COLUMNS, add_from_row, digests, path_hash
-from deltalakedb.mirror.drift import Difference, broken_checkpoints, commit_differences, versions_ahead
+from deltalakedb.mirror.drift import Difference, Kind, broken_checkpoints, commit_differences, versions_ahead
 from deltalakedb.protocol.actions import (
     Add,
     DomainMetadata,
@@ -31,31 +31,26 @@ from deltalakedb.protocol.actions import (
     meaning_of,
 )
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.digest import BUCKETS, bucket_of
+from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.transfer.importing.options import EngineOptions, memory_bound
-from deltalakedb.transfer.reports import VerifyReport, check_level
-from deltalakedb.transfer.verifying.log_replay import LogReplay
+from deltalakedb.transfer.importing.options import EngineOptions, memory_bound, require_one_of
+from deltalakedb.transfer.reports import LEVELS, Level, VerifyReport
+from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from typing import Unpack
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.mirror.drift import Kind
     from deltalakedb.protocol.actions import Action, FileKey
-    from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.protocol.txn_log import TxnLogReader
     from deltalakedb.transfer.importing.options import EngineArguments, LoadEngine
-    from deltalakedb.transfer.reports import Level
 
 #: what a file takes in memory while it is compared field by field, on both sides
 _MEMORY_PER_FILE = 6_000
-#: an interval in memory, and its add in JSON
+#: an interval in memory
 _MEMORY_PER_INTERVAL = 4_000
-_JSON_PER_ACTION = 500
 #: of an interval's row
 _COLUMNS = (
     *("file_id", "path_hash", "add_version", "remove_version", "tombstone", "path", "dv_id"),
@@ -69,23 +64,6 @@ SmallState: TypeAlias = dict[tuple[str, str], Any]
 _LISTED = 100
 
 
-@dataclass(slots=True)
-class Differences:
-    """Collects differences: all are counted, the first are listed."""
-
-    count: int = 0
-    listed: list[Difference] = field(default_factory=list)
-
-    def add(self, kind: Kind, version: int, detail: str, path: str | None = None) -> None:
-        self.extend([Difference(kind, version, detail, path)])
-
-    def extend(self, found: Iterable[Difference]) -> None:
-        for one in found:
-            self.count += 1
-            if len(self.listed) < _LISTED:
-                self.listed.append(one)
-
-
 @dataclass(frozen=True, slots=True)
 class Subject:
     """What is compared: a table's rows, which need not be visible yet, and a log.
@@ -93,6 +71,7 @@ class Subject:
     Attributes:
         first_version: The oldest version that the catalog holds.
         version: The newest version that is compared; -1 if nothing is published.
+        storage_options: Options for the stores of the table and of the log.
         first_commit: The oldest version whose commit file the log must have.
         checkpoints_of: The visible table whose checkpoints are compared too, one by one.
         engine: Replays the log; None for this process.
@@ -103,6 +82,7 @@ class Subject:
     reader: FileTxnLogReader
     first_version: int
     version: int
+    storage_options: Mapping[str, str] | None = None
     first_commit: int = 0
     checkpoints_of: Table | None = None
     engine: LoadEngine | None = None
@@ -130,7 +110,7 @@ def verify_table(uri: str, level: Level = "digest", **options: Unpack[EngineArgu
         >>> verify_table("deltasql://sqlite//lake/meta.db?table=sales.orders", "full").ok
         True
     """
-    check_level(level)
+    require_one_of("level", level, LEVELS)
     asked = EngineOptions(**options)
     address = parse_address(uri)
     name = address.require_table()
@@ -151,33 +131,37 @@ def verify_head(
 ) -> VerifyReport:
     """Compare a table's log with the catalog at the newest version that is published.
 
-    Args:
-        database: The catalog.
-        table: The table.
-        level: As in ``verify_table``.
-        storage_options: The options for the table's location.
-        engine: Reads the log; by default this process does.
-        look_ahead: Report versions of the log beyond the head. In a copy that follows another table they are
-            a delay, not a difference.
-        checkpoints: At level ``full``, also replay every checkpoint by itself. Readers and imports skip a
-            broken one, so otherwise it is no difference.
+    ``look_ahead`` reports versions of the log beyond the head; in a copy that follows another table they are
+    a delay, not a difference. ``checkpoints`` also replays every checkpoint by itself at level ``full``:
+    readers and imports skip a broken one, so otherwise it is no difference.
     """
     reader = FileTxnLogReader(table.location, storage_options)
-    found: list[Difference] = []
+    beyond: list[Difference] = []
     if look_ahead and table.state != registry.FOLLOWING:
-        found += versions_ahead(database, table, reader.store)
-    who = None if engine is None else engine.start(engine.choose(num_files=table.head.num_files))
-    versions = table.head.first_version, table.published_version
+        beyond += versions_ahead(database, table, reader.store)
     subject = Subject(
-        database, table, reader, *versions, checkpoints_of=table if checkpoints else None, engine=who
+        database,
+        table,
+        reader,
+        table.head.first_version,
+        table.published_version,
+        storage_options,
+        checkpoints_of=table if checkpoints else None,
+        engine=None if engine is None else engine.start(*engine.choose(num_files=table.head.num_files)),
     )
-    report = verify_loaded(subject, level, *found)
-    if level == "data" and table.published_version >= 0:
-        from deltalakedb.transfer.verifying.data_rows import check_rows  # imports deltalake's reader
+    report = verify_loaded(subject, level, *beyond)
+    return compare_rows(subject, report) if level == "data" and subject.version >= 0 else report
 
-        place = table.location, storage_options
-        report = check_rows(report, database, table.table_id, place, place, subject.engine)
-    return report
+
+def compare_rows(subject: Subject, report: VerifyReport) -> VerifyReport:
+    """The report with a comparison of the rows of data at its version added."""
+    from deltalakedb.transfer.verifying.data_rows import row_difference  # imports deltalake's reader
+
+    count, detail = row_difference(subject, report)
+    if detail is None:
+        return replace(report, rows_checked=count)
+    found = (*report.differences, Difference("rows", report.version, detail))
+    return replace(report, rows_checked=count, differences=found, num_differences=report.num_differences + 1)
 
 
 def require_equal(report: VerifyReport, what: str, suggestion: str) -> None:
@@ -192,106 +176,86 @@ def require_equal(report: VerifyReport, what: str, suggestion: str) -> None:
         )
 
 
-def verify_loaded(subject: Subject, level: Level, *found: Difference) -> VerifyReport:
+def verify_loaded(subject: Subject, level: Level, *beyond: Difference) -> VerifyReport:
     """Compare a subject's rows with its log; ``data`` compares no more than ``full`` here.
 
     If commit files are missing, damaged or foreign, that is reported and nothing is replayed: every later
     version would differ because of it.
     """
     began = time.perf_counter()
-    differences = Differences()
-    differences.extend(found)
-    compared = 0
+    facts: dict[str, Any] = {"first_version": subject.version}
+    found = chain(beyond, _differences(subject, level, facts))
+    listed = tuple(islice(found, _LISTED))
+    count = len(listed) + sum(1 for _ in found)
+    facts |= {"num_differences": count, "differences": listed}
+    seconds = round(time.perf_counter() - began, 3)
+    return VerifyReport(subject.table.name, level, subject.version, **facts, seconds=seconds)
+
+
+def _differences(subject: Subject, level: Level, facts: dict[str, Any]) -> Iterator[Difference]:
+    """What differs; the other fields of the report are collected in ``facts`` meanwhile."""
+    database, table_id, store = subject.database, subject.table.table_id, subject.reader.store
     different: list[Difference] = []
     if level in ("commits", "full", "data"):
-        database, table_id, store = subject.database, subject.table.table_id, subject.reader.store
-        versions = {"published": subject.version, "oldest": subject.first_commit}
-        compared, different = commit_differences(database, table_id, store, **versions)
-        differences.extend(different)
-    report = VerifyReport(subject.table.name, level, subject.version, subject.version, 0, 0, 0, 0)
+        facts["commits_checked"], different = commit_differences(
+            database, table_id, store, published=subject.version, oldest=subject.first_commit
+        )
+        yield from different
     if level == "commits" or different or subject.version < 0:
-        report = replace(_totals(subject, report), versions_checked=compared)
-    else:
-        try:
-            report = _replayed(subject, report, differences)
-        except (LogError, VersionMissingError) as error:
-            differences.add("log", subject.version, error.message)
-            report = _totals(subject, report)
-    return replace(
-        report,
-        commits_checked=compared,
-        num_differences=differences.count,
-        differences=tuple(differences.listed),
-        seconds=round(time.perf_counter() - began, 3),
-    )
+        facts |= {"versions_checked": facts.get("commits_checked", 0), **_totals(subject)}
+        return
+    try:
+        yield from _replayed(subject, level, facts)
+    except (LogError, VersionMissingError) as error:
+        facts |= _totals(subject)
+        yield Difference("log", subject.version, error.message)
 
 
-def _totals(subject: Subject, report: VerifyReport) -> VerifyReport:
+def _totals(subject: Subject) -> dict[str, int]:
     count, size, *_ = files.totals_at(subject.database, subject.table.table_id, subject.version)
-    return replace(report, num_files=count, size_bytes=size)
+    return {"num_files": count, "size_bytes": size}
 
 
-def _replayed(subject: Subject, report: VerifyReport, differences: Differences) -> VerifyReport:
-    log = LogReplay(subject.reader, subject.version, memory_bytes=subject.memory_bytes)
-    full = report.level in ("full", "data")
+def _replayed(subject: Subject, level: Level, facts: dict[str, Any]) -> Iterator[Difference]:
+    full = level in ("full", "data")
     if full and (table := subject.checkpoints_of) is not None:
         found = broken_checkpoints(subject.database, table, subject.reader.store)
-        differences.extend(difference for difference, _ in found)
+        yield from (difference for difference, _ in found)
     theirs = _small_state(subject.reader, subject.version)
     for version, ours in _catalog_states(subject, subject.version, subject.version):
-        differences.extend(_state_differences(version, ours, theirs))
-    report = (_counted if report.level == "counts" else _digested)(subject, report, log, differences)
+        yield from _state_differences(version, ours, theirs)
+    log = LogReplay(subject.reader, subject.version, memory_bytes=subject.memory_bytes)
+    yield from (_count_differences if level == "counts" else _digest_differences)(subject, log, facts)
     if full:
-        differences.extend(_damaged_copies(subject))
-        since = _compare_every_version(subject, differences)
-        return replace(report, first_version=since, versions_checked=subject.version - since + 1)
-    return report
+        yield from _damaged_copies(subject)
+        every = _EveryVersion(subject)
+        yield from every.differences()
+        facts |= {"first_version": every.since, "versions_checked": subject.version - every.since + 1}
 
 
-def _damaged_copies(subject: Subject) -> Iterator[Difference]:
-    """Commits whose bytes in the catalog do not have the digest that the catalog keeps."""
-    for row in commits.of_table(subject.database, subject.table.table_id):
-        if row.sha256 is None or row.version > subject.version:
-            continue
-        kept = commits.kept_bytes(subject.database, subject.table.table_id, row.version)
-        if kept is not None and commits.digest(kept) != row.sha256:
-            yield Difference("commit", row.version, "the catalog's copy does not have its own digest")
+def _count_differences(subject: Subject, log: LogReplay, facts: dict[str, Any]) -> Iterator[Difference]:
+    theirs = log.digest(tick=subject.tick)
+    facts |= {**_totals(subject), "log_num_files": theirs.num_files, "log_size_bytes": theirs.size_bytes}
+    if (ours := facts["num_files"]) != theirs.num_files:
+        detail = f"the catalog has {ours} live files, the log {theirs.num_files}"
+        yield Difference("counts", subject.version, detail)
+    if (ours := facts["size_bytes"]) != theirs.size_bytes:
+        detail = f"the catalog's files have {ours} bytes, the log's {theirs.size_bytes}"
+        yield Difference("counts", subject.version, detail)
 
 
-def _counted(
-    subject: Subject, report: VerifyReport, log: LogReplay, differences: Differences
-) -> VerifyReport:
-    report, theirs = _totals(subject, report), log.digest(tick=subject.tick)
-    if report.num_files != theirs.num_files:
-        detail = f"the catalog has {report.num_files} live files, the log {theirs.num_files}"
-        differences.add("counts", report.version, detail)
-    if report.size_bytes != theirs.size_bytes:
-        detail = f"the catalog's files have {report.size_bytes} bytes, the log's {theirs.size_bytes}"
-        differences.add("counts", report.version, detail)
-    return replace(report, log_num_files=theirs.num_files, log_size_bytes=theirs.size_bytes)
-
-
-def _digested(
-    subject: Subject, report: VerifyReport, log: LogReplay, differences: Differences
-) -> VerifyReport:
+def _digest_differences(subject: Subject, log: LogReplay, facts: dict[str, Any]) -> Iterator[Difference]:
     ours, theirs = _digests(subject, log)
-    buckets = ours.differing(theirs)
-    before = differences.count
+    facts |= {"num_files": ours.num_files, "size_bytes": ours.size_bytes, "digest": ours.hex()}
+    facts |= {"log_num_files": theirs.num_files, "log_size_bytes": theirs.size_bytes}
+    facts |= {"log_digest": theirs.hex(), "respelled": 0}
+    buckets = tuple(ours.differing(theirs))
     per_bucket = max(1, ours.num_files // BUCKETS) * _MEMORY_PER_FILE
     size = max(1, subject.memory_bytes // per_bucket)
-    groups = [buckets[start : start + size] for start in range(0, len(buckets), size)]
-    respelled = sum(_compare_files(subject, log, group, differences) for group in groups)
-    return replace(
-        report,
-        num_files=ours.num_files,
-        log_num_files=theirs.num_files,
-        size_bytes=ours.size_bytes,
-        log_size_bytes=theirs.size_bytes,
-        digest=ours.hex(),
-        log_digest=theirs.hex(),
-        buckets=tuple(buckets) if differences.count > before else (),
-        respelled=respelled,
-    )
+    for start in range(0, len(buckets), size):
+        for difference in _file_differences(subject, log, buckets[start : start + size], facts):
+            facts["buckets"] = buckets
+            yield difference
 
 
 def _digests(subject: Subject, log: LogReplay) -> tuple[FileDigest, FileDigest]:
@@ -307,22 +271,31 @@ def _digests(subject: Subject, log: LogReplay) -> tuple[FileDigest, FileDigest]:
         return asked.result(), theirs
 
 
-def _compare_files(subject: Subject, log: LogReplay, buckets: list[int], differences: Differences) -> int:
-    """Compare the files of some buckets one by one; returns how many are only spelled differently."""
-    version, respelled = subject.version, 0
-    theirs = {add.key: add for add in log.in_buckets(buckets)}
+def _file_differences(
+    subject: Subject, log: LogReplay, buckets: Sequence[int], facts: dict[str, Any]
+) -> Iterator[Difference]:
+    """Compare the files of some buckets one by one."""
+    version = subject.version
+    theirs = {add.key: add for add in log.files(buckets)}
     for add in digests.files_in(subject.database, subject.table.table_id, version, buckets):
         other = theirs.pop(add.key, None)
         if other is None:
-            differences.add("extra_file", version, _ONLY_IN_CATALOG, add.path)
+            yield Difference("extra_file", version, _ONLY_IN_CATALOG, add.path)
         elif changed := list(_changed_fields(add, other)):
-            differences.add("changed_file", version, f"it differs in {', '.join(changed)}", add.path)
+            yield Difference("changed_file", version, _differs_in(changed), add.path)
         elif any(getattr(add, n) != getattr(other, n) for n in ("stats", "path", "partition_values")):
-            respelled += 1
+            facts["respelled"] += 1
     for add in theirs.values():
-        differences.add("missing_file", version, _ONLY_IN_LOG, add.path)
+        yield Difference("missing_file", version, _ONLY_IN_LOG, add.path)
     subject.tick()
-    return respelled
+
+
+def _damaged_copies(subject: Subject) -> Iterator[Difference]:
+    """Commits whose bytes in the catalog do not have the digest that the catalog keeps."""
+    for row in commits.of_table(subject.database, subject.table.table_id, upto=subject.version):
+        kept = commits.kept_bytes(subject.database, subject.table.table_id, row.version)
+        if kept is not None and commits.digest(kept) != row.sha256:
+            yield Difference("commit", row.version, "the catalog's copy does not have its own digest")
 
 
 # ---- metadata, protocol, txns and domains ----
@@ -380,19 +353,6 @@ def _state_differences(version: int, ours: SmallState, theirs: SmallState) -> It
             yield Difference("state", version, f"{what} {how}")
 
 
-# ---- every version ----
-
-
-@dataclass(slots=True)
-class _Interval:
-    """A file from the version that added it to the one that ended it; without an add, a tombstone only."""
-
-    since: int
-    until: int | None
-    add: Add | None
-    remove: dict[str, Any] | None
-
-
 def _changed_fields(ours: Add, theirs: Add) -> Iterator[str]:
     """The fields in which two adds of one file differ in meaning.
 
@@ -414,19 +374,28 @@ def _not_null(values: Mapping[str, str | None]) -> dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _compare_every_version(subject: Subject, differences: Differences) -> int:
-    """Compare every version that both sides hold; returns the oldest of them."""
-    check = _Comparison(subject, differences)
-    check.states()
-    passes = check.passes()
-    for number in range(passes):
-        check.files(frozenset(range(number, BUCKETS, passes)))
-    return check.since
+def _differs_in(names: Iterable[str]) -> str:
+    return f"it differs in {', '.join(names)}"
 
 
-class _Comparison:
-    def __init__(self, subject: Subject, differences: Differences) -> None:
-        self._subject, self._differences, self._reader = subject, differences, subject.reader
+# ---- every version ----
+
+
+@dataclass(slots=True)
+class _Interval:
+    """A file from the version that added it to the one that ended it; without an add, a tombstone only."""
+
+    since: int
+    until: int | None
+    add: Add | None
+    remove: dict[str, Any] | None
+
+
+class _EveryVersion:
+    """Compares every version that both sides hold, from ``since`` on."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject, self._reader = subject, subject.reader
         self._listing = listing = list_log(subject.reader.store)
         self._first, self._until = subject.first_version, subject.version
         #: the oldest version after which the log has every commit
@@ -435,24 +404,30 @@ class _Comparison:
             self.since -= 1
         self._from_nothing = self.since == 0 and 0 in listing.commits
 
-    def passes(self) -> int:
+    def differences(self) -> Iterator[Difference]:
+        yield from self._states()
+        passes = self._passes()
+        for number in range(passes):
+            yield from self._files(frozenset(range(number, BUCKETS, passes)))
+
+    def _passes(self) -> int:
         """How often the log is read to stay within the memory."""
-        files = sum(m.size for v, m in self._listing.commits.items() if v >= self.since) // _JSON_PER_ACTION
+        files = sum(m.size for v, m in self._listing.commits.items() if v >= self.since) // JSON_PER_ACTION
         memory = files * _MEMORY_PER_INTERVAL
         if not self._from_nothing and (found := self._listing.checkpoints.get(self.since)):
             scan = CheckpointScan(self._reader.store, found[0])
             memory += scan.rows * max(_MEMORY_PER_INTERVAL, scan.widest)
         return min(BUCKETS, max(1, ceil(memory / max(1, self._subject.memory_bytes))))
 
-    def states(self) -> None:
+    def _states(self) -> Iterator[Difference]:
         """Metadata, protocol, txns and domains at every version."""
         theirs = {} if self._from_nothing else _small_state(self._reader, self.since)
         for version, ours in _catalog_states(self._subject, self.since, self._until):
             if version > self.since or self._from_nothing:
                 _apply(theirs, self._commit(version))
-            self._differences.extend(_state_differences(version, ours, theirs))
+            yield from _state_differences(version, ours, theirs)
 
-    def files(self, buckets: frozenset[int]) -> None:
+    def _files(self, buckets: frozenset[int]) -> Iterator[Difference]:
         """The intervals of all files of some buckets."""
         theirs = self._log_intervals(buckets)
         ours: dict[FileKey, list[_Interval]] = {}
@@ -464,7 +439,7 @@ class _Comparison:
         for key in ours.keys() | theirs.keys():
             for mine, other in zip_longest(ours.get(key, ()), theirs.get(key, ())):
                 if (found := self._difference(mine, other)) is not None:
-                    self._differences.add(found[0], (mine or other).since, found[1], key[0])
+                    yield Difference(found[0], (mine or other).since, found[1], key[0])
 
     def _clipped(self, row: tuple[Any, ...]) -> _Interval | None:
         """A row as the compared versions see it; None for one that ended before them."""
@@ -499,7 +474,7 @@ class _Comparison:
                     found.setdefault(remove.key, []).append(buried)
             for add in (a for a in files if isinstance(a, Add)):
                 key = add.key
-                if (replaced := live.pop(key, None)) is not None:
+                if (replaced := live.get(key)) is not None:
                     replaced.until = version
                 live[key] = _Interval(version, None, add, None)
                 found.setdefault(key, []).append(live[key])
@@ -539,4 +514,4 @@ class _Comparison:
         from_commit = mine.since > self.since or self._from_nothing
         if from_commit and mine.add.data_change != other.add.data_change:
             changed.append("data_change")
-        return ("changed_file", f"it differs in {', '.join(changed)}") if changed else None
+        return ("changed_file", _differs_in(changed)) if changed else None
