@@ -36,8 +36,7 @@ from deltalakedb.spark.source_reader import (
     split_files,
 )
 from deltalakedb.storage.store import open_store
-from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.intent import WriteIntent, warn_nothing_written
+from deltalakedb.table.handle import TableHandle, WriteIntent, warn_nothing_written
 from deltalakedb.table.read.scan import arrow_schema, known
 from deltalakedb.table.roots import root_at, undo
 from deltalakedb.table.write.parquet import write_files

@@ -26,7 +26,7 @@ from deltalakedb.protocol.properties import (
 )
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
-from deltalakedb.table.intent import DEFAULT
+from deltalakedb.table.handle import DEFAULT
 from deltalakedb.table.scratch import ErrorContext, Stage
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.intent import Hooks
+    from deltalakedb.table.handle import Hooks, TableHandle
 
 #: properties that are fulfilled here and not by delta-rs, with the features that they need
 PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -18,7 +18,7 @@ from deltalakedb.protocol.predicate import Unknown, conjunction, conjuncts, map_
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
-from deltalakedb.table.intent import DEFAULT, Hooks
+from deltalakedb.table.handle import DEFAULT, Hooks
 from deltalakedb.table.scratch import Stage, add_to_metrics, candidates, rewrite, with_metrics
 from deltalakedb.table.write.write import without_hooks
 

@@ -1,50 +1,145 @@
-"""``TableHandle``: an open SQL-backed table, as every operation takes it."""
+"""``TableHandle``: an open SQL-backed table, as every operation takes it; ``WriteIntent``: what one does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import json
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from deltalake import PostCommitHookProperties
 
 from deltalakedb.address import parse_address
+from deltalakedb.commit.request import CommitRequest, TableChange, Write
+from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.coordinator.follow_up import after_commit
 from deltalakedb.coordinator.gate import require_writable
 from deltalakedb.coordinator.guard import look_at_open
 from deltalakedb.exceptions import (
+    ArgumentTypeError,
     DeltaSqlError,
     InvalidArgumentError,
+    NothingWrittenWarning,
     PredicateError,
     UnsupportedOperationError,
 )
-from deltalakedb.metastore import outbox, registry, snapshots
+from deltalakedb.metastore import registry, snapshots
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.actions import Metadata, Protocol
+from deltalakedb.mirror.checkpointer import CheckpointOptions
+from deltalakedb.protocol.actions import CommitInfo, Metadata, Protocol, Txn
+from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.table.arguments import predicate_of
-from deltalakedb.table.intent import AutoCommit
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.read.scan import check_files, published_table, raw_table
-from deltalakedb.table.roots import root_at
+from deltalakedb.table.roots import root_at, undo
 from deltalakedb.table.sources import SqlSource, check_open, open_source, version_at
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import deltalake
-    from deltalake._internal import RawDeltaTable
+    from deltalake import CommitProperties
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.rows import Table as TableRow
+    from deltalakedb.commit.request import NewTable, UserStatement
+    from deltalakedb.metastore.rows import Table
+    from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
-    from deltalakedb.table.intent import CommitTarget, WriteIntent
+    from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.read.scan import RawTable
-    from deltalakedb.table.roots import Root
+    from deltalakedb.table.roots import PlacedFile, Root
     from deltalakedb.table.sources import Source
+    from deltalakedb.table.transaction import OldVersion, Transaction
+
+#: packages whose lines are not the user's own
+_INSIDE = ("deltalakedb", "deltalake")
+#: for delta-rs on a scratch table: a checkpoint of it, or a clean-up, would be work for nothing
+QUIET: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+class Hooks(CheckpointOptions):
+    """What follows a commit: a checkpoint if one is due, and after it the clean-up of the log."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, properties: PostCommitHookProperties | None) -> Hooks:
+        """What stock's properties ask for; the mirror does it, a scratch table none of it."""
+        if properties is None:
+            return DEFAULT
+        found: Any = properties.create_checkpoint, properties.cleanup_expired_logs
+        if not all(isinstance(choice, bool | None) for choice in found):
+            raise ArgumentTypeError(f"post-commit hooks are switched on or off by a bool: {found}")
+        return cls(bool(found[0]), found[1])
+
+    @classmethod
+    def all_of(cls, several: Iterable[Hooks]) -> Hooks:
+        """The hooks of several operations in one commit: what one of them forbids does not happen."""
+        found = list(several)
+        choices = {h.cleanup for h in found} - {None}
+        return cls(all(h.write for h in found), all(choices) if choices else None)
+
+
+DEFAULT: Final = Hooks()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteIntent:
+    """What one operation does to one table.
+
+    Attributes:
+        read: The snapshot it worked from.
+        reads: What its result depends on.
+        files: New files that are below the table's root already.
+        new_names: Whether every added file is one of these.
+        root: The table's root, with the storage options that the caller gave.
+        then: Actions of further versions, if the operation made several.
+        handled_features: Writer features whose duties the engine that wrote the files has fulfilled.
+        own: Done in the same database transaction, after the rows of the commit are written.
+    """
+
+    table: Table | NewTable
+    actions: Sequence[Action]
+    read: Snapshot | None = None
+    reads: ReadSet = EVERYTHING
+    files: Sequence[PlacedFile] = ()
+    new_names: bool = False
+    root: Root | None = None
+    hooks: Hooks = DEFAULT
+    then: Sequence[Sequence[Action]] = ()
+    handled_features: frozenset[str] = frozenset()
+    own: Sequence[UserStatement] = ()
+
+    @property
+    def steps(self) -> list[Sequence[Action]]:
+        """The actions of each version, in order."""
+        return [s for s in (self.actions, *self.then) if s]
+
+
+def commit(database: Database, work: WriteIntent) -> Committed | None:
+    """Commit and publish one operation by itself; None if there is nothing to do."""
+    if not work.actions:
+        return None
+    origin = Write(new_names=work.new_names, handled_features=work.handled_features)
+    change = TableChange(work.table, work.steps, work.read, work.reads, origin)
+    options = {} if work.root is None else {work.root.location: work.root.options}
+    (done,) = Coordinator(database, options).commit(
+        CommitRequest([change], statements=work.own),
+        delete_files=lambda: undo(work.files),
+        checkpoints={work.table.location: work.hooks},
+    )
+    if done.replayed:
+        warn_nothing_written(work.table.name)
+    return done
 
 
 class TableHandle:
-    """An open table: the source of its metadata, the root of its files, and the target of its commits.
+    """An open table: the source of its metadata, the root of its files, and what commits its changes.
 
     A handle that belongs to a transaction sees the transaction's own changes until the transaction ends. Then
     it becomes an ordinary handle at the committed version, or every use raises an error.
@@ -62,25 +157,26 @@ class TableHandle:
         self,
         address: Address,
         database: Database,
-        row: TableRow,
+        row: Table,
         source: Source,
-        target: CommitTarget,
+        transaction: Transaction | OldVersion | None = None,
         *,
         storage_options: Mapping[str, str] | None = None,
         root: Root | None = None,
-        pinned: bool = False,
+        one_shot: bool = False,
     ) -> None:
         self.address = address
         self.database = database
-        self.pinned = pinned
-        self.one_shot = False
+        self.pinned = False
+        self.one_shot = one_shot
         self.appended: Committed | None = None
         self._row = row
         self._source = source
-        self._target = target
+        self._transaction = transaction
         self.storage_options = storage_options
         self._root = root
-        self._raw: RawTable | None = None
+        #: delta-rs's own table of the open version
+        self.raw: RawTable | None = None
         #: set when the transaction ends: the version to open on the next use, or the error to raise
         self._ended: int | DeltaSqlError | None = None
 
@@ -90,28 +186,17 @@ class TableHandle:
         table_uri: str | os.PathLike[str] | Address,
         version: int | None = None,
         storage_options: Mapping[str, str] | None = None,
+        *,
+        one_shot: bool = False,
     ) -> Self:
-        """Open a table by one query; files, statistics and history are read when they are needed.
-
-        Args:
-            table_uri: The table's address.
-            version: The version to open; by default the newest.
-            storage_options: Options for the object store.
-        """
+        """Open a table by one query; files, statistics and history are read when they are needed."""
         address = parse_address(table_uri).absolute()
         name = address.require_table()
         database = Database.open(address)
         row, source = open_source(database, name, version, storage_options)
         check_open(source.snapshot, table=name)
-        made = cls(
-            address,
-            database,
-            row,
-            source,
-            AutoCommit(database),
-            storage_options=storage_options,
-            pinned=version is not None,
-        )
+        made = cls(address, database, row, source, storage_options=storage_options, one_shot=one_shot)
+        made.pinned = version is not None
         if database.engine.config.publish.look_at_open and look_at_open(database, row):
             made._open(version)
         made.check_location(address.location)
@@ -136,7 +221,7 @@ class TableHandle:
         return self.address.table or ""
 
     @property
-    def row(self) -> TableRow:
+    def row(self) -> Table:
         self._follow()
         return self._row
 
@@ -147,9 +232,10 @@ class TableHandle:
         return self._source
 
     @property
-    def target(self) -> CommitTarget:
+    def flushes(self) -> Flushes | None:
+        """Collects new files that a transaction flushes before its commit; None if each is flushed alone."""
         self._follow()
-        return self._target
+        return None if self._transaction is None else self._transaction.flushes
 
     @property
     def snapshot(self) -> Snapshot:
@@ -170,11 +256,14 @@ class TableHandle:
     @property
     def is_live(self) -> bool:
         """Whether newer versions can be seen: not inside a transaction."""
-        return isinstance(self.target, AutoCommit)
+        self._follow()
+        return self._transaction is None
 
     def refresh(self) -> None:
         """Prepare for an operation: move to the newest version, unless the user chose one."""
-        self.target.ready()
+        self._follow()
+        if self._transaction is not None:
+            self._transaction.ready()
         registry.refuse_followed(self.row)
         if self.is_live and not self.pinned:
             self._advance()
@@ -220,7 +309,7 @@ class TableHandle:
     def _open(self, version: int | None) -> None:
         row, source = open_source(self.database, self.name, version, self.storage_options)
         check_open(source.snapshot, table=self.name)  # a refused version leaves the handle as it was
-        self._row, self._source, self._raw = row, source, None
+        self._row, self._source, self.raw = row, source, None
 
     def _advance(self) -> None:
         """Move to the newest version; what has not changed since the open one is not read again."""
@@ -228,7 +317,7 @@ class TableHandle:
             opened = snapshots.advance(self.database, self.name, self.source.opened)
         else:
             opened = snapshots.open_table(self.database, self.name)
-        self._row, self._source, self._raw = opened.table, SqlSource(self.database, opened), None
+        self._row, self._source, self.raw = opened.table, SqlSource(self.database, opened), None
         check_open(self.snapshot, table=self.name)
 
     def _require_live(self) -> None:
@@ -241,9 +330,14 @@ class TableHandle:
 
     def submit(self, work: WriteIntent) -> Committed | None:
         """Commit a change of this table, or add it to the transaction; then show the result."""
-        outcome = self.target.submit(work)
+        self._follow()
+        if self._transaction is not None:
+            self._transaction.submit(work)
+            self.raw = None
+            return None
+        outcome = commit(self.database, work)
         self.appended = None if any(isinstance(a, Metadata | Protocol) for a in work.actions) else outcome
-        self._raw = None
+        self.raw = None
         if outcome is not None and not self.one_shot:
             self.pinned = False
             with after_commit(f"{self.name} could not be opened at its new version"):
@@ -251,12 +345,8 @@ class TableHandle:
         return outcome
 
     def end(self, ending: int | DeltaSqlError) -> None:
-        """Detach the handle from its ended transaction; the database is queried only on the next use.
-
-        Args:
-            ending: The version to open on the next use, or the error to raise on every use.
-        """
-        self._ended, self._raw = ending, None
+        """Detach the handle from its ended transaction: open a version on the next use, or raise an error."""
+        self._ended, self.raw = ending, None
 
     @property
     def is_ended(self) -> bool:
@@ -268,15 +358,10 @@ class TableHandle:
         if isinstance(self._ended, DeltaSqlError):
             raise self._ended.with_traceback(None)
         self._open(self._ended)
-        self._target, self._ended = AutoCommit(self.database), None
+        self._transaction, self._ended = None, None
 
     def where(self, predicate: Any, *, files_only: bool = False) -> Expr | None:
-        """Parse a predicate: SQL text, filters in disjunctive normal form, or a pyarrow expression.
-
-        Args:
-            predicate: The predicate as the user wrote it.
-            files_only: Whether it only selects files; values are then converted to their columns' types.
-        """
+        """Parse a predicate, as `predicate_of` does."""
         return predicate_of(predicate, self.snapshot.metadata, files_only=files_only)
 
     def where_or_all(self, predicate: Any) -> Expr | None:
@@ -287,31 +372,12 @@ class TableHandle:
             return None
 
     def reading(self) -> AbstractContextManager[None]:
-        return reading(self.root, self.file_sizes, table=self.name, version=self.version)
+        return reading(self.root, self.file_sizes, version=self.version)
 
     def file_sizes(self) -> Iterable[tuple[str, int]]:
         """The paths of the live files, as the log has them, with their sizes."""
         found = self.source.scan(("path", "size"))
         return zip(*(column.to_pylist() for column in found.columns), strict=True)
-
-    def raw(self, *, files: bool = True) -> RawDeltaTable:
-        """delta-rs's own table at the open version, for reading; without files it only knows the schema."""
-        if not files:
-            return raw_table(self.snapshot, (), self.root).raw
-        if self._raw is None:
-            found = None
-            if self._is_published():
-                check_files(self.source, self.root)
-                found = published_table(self.snapshot, self.root)
-            self._raw = found or raw_table(self.snapshot, self.source.adds(), self.root)
-        return self._raw.raw
-
-    def _is_published(self) -> bool:
-        """Whether a remote table's log has the open version and all versions before it."""
-        if self.root.is_local or not isinstance(self.source, SqlSource) or self.row.state != "active":
-            return False
-        waiting = outbox.waiting_versions(self.database, self.row.table_id)
-        return self.version < min(waiting, default=self.version + 1)
 
 
 def handle_of(table: deltalake.DeltaTable) -> TableHandle | None:
@@ -326,3 +392,79 @@ def require_handle(table: deltalake.DeltaTable) -> TableHandle:
             f"{table.table_uri} is a plain Delta table", suggestion="open it by its deltasql:// address"
         )
     return handle
+
+
+def warn_nothing_written(tables: str, why: str = "the application's version was recorded before") -> None:
+    """Warn that a write was done before, at the line of the user's code that asked for it."""
+    frame, level = sys._getframe(1).f_back, 3  # noqa: SLF001
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"nothing was written to {tables}: {why}", NothingWrittenWarning, stacklevel=level)
+
+
+# ---- commitInfo and application transactions of commits that delta-rs does not write --------------------
+
+
+def commit_info(
+    operation: str,
+    parameters: Mapping[str, str],
+    metrics: Mapping[str, Any],
+    properties: CommitProperties | None,
+) -> list[Action]:
+    """The commitInfo of an operation, with delta-rs's keys and the user's, and application transactions."""
+    own = {} if properties is None else _custom_metadata(properties)
+    more = {
+        k: v if isinstance(v, str) else encode_json(v) for k, v in own.pop("operationParameters", {}).items()
+    }
+    info: dict[str, Any] = {
+        "operation": operation,
+        "operationParameters": {**more, **parameters},
+        **own,
+        "operationMetrics": dict(metrics),
+    }
+    return [CommitInfo(extra=info), *app_transactions(properties)]
+
+
+def app_transactions(properties: CommitProperties | None) -> list[Txn]:
+    given = () if properties is None else properties.app_transactions or ()
+    return [Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated) for t in given]
+
+
+_ISOLATION: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
+_GENERATED: Final[tuple[Callable[[Any], bool], str]] = (
+    lambda _: False,
+    "is made by the commit itself and cannot be set",
+)
+_TEXT: Final[tuple[Callable[[Any], bool], str]] = (lambda value: isinstance(value, str), "must be a text")
+#: keys of a commitInfo that mean something: what their values must be
+_DEMANDS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    **dict.fromkeys(("timestamp", "operation", "engineInfo"), _GENERATED),
+    **dict.fromkeys(("userId", "userName", "userMetadata"), _TEXT),
+    "operationParameters": (lambda value: isinstance(value, dict), "must be an object"),
+    "readVersion": (lambda value: type(value) is int and value >= 0, "must be a whole number from 0 on"),
+    "isolationLevel": (lambda value: value in _ISOLATION, f"must be one of {', '.join(_ISOLATION)}"),
+    "isBlindAppend": (lambda value: isinstance(value, bool), "must be true or false"),
+}
+
+
+def _custom_metadata(properties: CommitProperties) -> dict[str, Any]:
+    """The user's own entries of a commitInfo; InvalidArgumentError as in stock."""
+    given: Any = properties.custom_metadata
+    if given is None:
+        return {}
+    if not hasattr(given, "items"):
+        raise InvalidArgumentError("CommitProperties.custom_metadata must be a mapping")
+    out: dict[str, Any] = {}
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise InvalidArgumentError(f"the keys of custom_metadata must be texts, not {key!r}")
+        try:
+            out[key] = json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"the value of custom_metadata[{key!r}] cannot be written as JSON: {error}"
+            ) from error
+        fits, demand = _DEMANDS.get(key, (None, ""))
+        if fits is not None and not fits(out[key]):
+            raise InvalidArgumentError(f"custom_metadata[{key!r}] {demand}")
+    return out

@@ -16,7 +16,7 @@ from deltalakedb.protocol.properties import STATS_COLUMNS, mapping_mode
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.schema import ArrayType, MapType, StructField, StructType, parse_schema
 from deltalakedb.protocol.stats import column_names
-from deltalakedb.table.intent import DEFAULT
+from deltalakedb.table.handle import DEFAULT
 from deltalakedb.table.scratch import Stage, add_to_metrics, refuse_row_ids, with_metrics
 from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.write.plan import target_size
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.schema import DataType
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.intent import Hooks
+    from deltalakedb.table.handle import Hooks, TableHandle
     from deltalakedb.table.scratch import Harvest
 
 _ORDER: Final = ("add_version", "file_id")

@@ -11,12 +11,12 @@ from deltalakedb.mirror.outside import ADOPT, POLICY, require_no_foreign_commits
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable, union_of
-from deltalakedb.protocol.paths import encode_path, file_below, relative_to
+from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
-from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import epoch_ms, whole_number
-from deltalakedb.table.intent import DEFAULT, WriteIntent, commit_info
+from deltalakedb.table.handle import DEFAULT, WriteIntent, commit_info
+from deltalakedb.table.roots import located
 from deltalakedb.table.scratch import removes
 from deltalakedb.table.sources import SqlSource
 
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Action, Add, Protocol
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.intent import Hooks
+    from deltalakedb.table.handle import Hooks, TableHandle
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
@@ -212,10 +211,7 @@ def missing_files(root: Root, paths: Sequence[str]) -> list[str]:
     listed = {m.path for m in root.store.list("", recursive=True)} if len(paths) >= _LIST_FROM else None
 
     def exists(path: str) -> bool:
-        place = root.paths.resolve(path)
-        if (below := relative_to(root.location, path)) is not None:
-            return root.store.exists(below) if listed is None else below in listed
-        folder, _, name = place.rpartition("/")
-        return open_store(folder or "/", root.options).exists(name)
+        store, name = located(root, root.paths.resolve(path))
+        return name in listed if listed is not None and store is root.store else store.exists(name)
 
     return [path for path in paths if not exists(path)]

@@ -15,10 +15,10 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
 from urllib.parse import quote
 
 from deltalakedb.delta_log.names import LOG_FOLDER
@@ -27,7 +27,7 @@ from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.dv import block_range, decode_block, resolve_dv, z85_encode
 from deltalakedb.protocol.paths import TablePaths, decode_path, encode_path, is_absolute, is_url, relative_to
 from deltalakedb.settings import Config, get_config
-from deltalakedb.storage.durable import flush_folder
+from deltalakedb.storage.durable import Flushes
 from deltalakedb.storage.store import Store, open_store
 from deltalakedb.table.locations import is_local
 from deltalakedb.table.write_locks import WORK_FOLDER, make_folder, remove_folder, work_name
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
     from deltalakedb.protocol.actions import Add
-    from deltalakedb.storage.durable import Flushes
+    from deltalakedb.settings import RemoteConfig
     from deltalakedb.storage.remote import RemoteStore, Upload
 
 logger = logging.getLogger(__name__)
@@ -53,26 +53,29 @@ _FETCHED: Final = "deltasql-fetched-"
 _LOCK: Final = ".held"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalRoot:
-    """A folder on a local or mounted disk."""
-
+@dataclass(frozen=True, eq=False)
+class _Root:
     location: str
     #: whether the table's log may name files elsewhere
     outside: bool = False
     #: the table's name, for messages
     table: str | None = None
-
-    is_local = True
-    options = None
+    #: options for the store; None leaves everything to the environment
+    options: Mapping[str, str] | None = None
 
     @property
     def paths(self) -> TablePaths:
         return TablePaths(self.location, self.outside, self.table)
 
-    @property
+    @cached_property
     def store(self) -> Store:
-        return open_store(self.location)
+        return open_store(self.location, self.options)
+
+
+class LocalRoot(_Root):
+    """A folder on a local or mounted disk."""
+
+    is_local: ClassVar = True
 
     def scratch_folder(self, *, reading: bool = False) -> LinkFolder | PathFolder:
         """A folder for a scratch table; one for reading is nowhere near the table."""
@@ -100,7 +103,7 @@ class LocalRoot:
                     _fsync(folder / name)
                 (folder / name).rename(target)
                 moved.append(target)
-            for parent in dict.fromkeys(path.parent for path in moved) if fsync else ():
+            for parent in {path.parent for path in moved} if fsync else ():
                 _fsync(parent)
         except OSError as error:
             undo(moved)
@@ -127,41 +130,22 @@ class LocalRoot:
         return self.paths.resolve(path)
 
 
-@dataclass(frozen=True, eq=False)
-class RemoteRoot:
+@dataclass(frozen=True, eq=False, repr=False)
+class RemoteRoot(_Root):
     """A prefix of an object store."""
 
-    location: str
-    #: None leaves everything to the environment
-    options: Mapping[str, str] | None
-    #: the folder for fetched files; None for the system's temporary folder
-    folder: str | None
-    #: bytes to fetch for one operation
-    limit: int
-    #: transfers at a time
-    parallel: int
-    outside: bool = False
-    table: str | None = None
-
-    is_local = False
-
-    @property
-    def paths(self) -> TablePaths:
-        return TablePaths(self.location, self.outside, self.table)
+    is_local: ClassVar = False
+    settings: RemoteConfig = field(kw_only=True)
 
     def __repr__(self) -> str:
         return f"RemoteRoot({self.store.location!r})"
-
-    @cached_property
-    def store(self) -> Store:
-        return open_store(self.location, self.options)
 
     def scratch_folder(self, *, reading: bool = False) -> FetchFolder:  # noqa: ARG002 - both fetch
         try:
             return FetchFolder(self)
         except OSError as error:
             raise StorageError(
-                f"no folder for fetched files can be made in {self.folder or tempfile.gettempdir()}: "
+                f"cannot make a folder for fetched files in {self.settings.folder or tempfile.gettempdir()}: "
                 f"{os.strerror(error.errno or 0)}",
                 suggestion="choose another with the setting remote.folder (DELTASQL_REMOTE__FOLDER)",
             ) from error
@@ -195,7 +179,7 @@ class RemoteRoot:
         return [PlacedObject(self.store, name) for name in names]
 
     def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> RemoteFiles:  # noqa: ARG002
-        return RemoteFiles(cast("RemoteStore", self.store), parallel=self.parallel)
+        return RemoteFiles(cast("RemoteStore", self.store), parallel=self.settings.parallel)
 
     def placed(self, paths: Iterable[str]) -> list[PlacedObject]:
         return [PlacedObject(self.store, decode_path(path)) for path in paths]
@@ -212,10 +196,11 @@ class RemoteRoot:
 
     def check_limit(self, sizes: Sequence[int]) -> None:
         """Raise FetchLimitError if files are larger than the settings allow to fetch."""
-        if (size := sum(sizes)) > self.limit:
+        limit = self.settings.fetch_limit_bytes
+        if (size := sum(sizes)) > limit:
             raise FetchLimitError(
                 f"this operation would have to fetch {len(sizes)} files of {size:,} bytes from "
-                f"{self.location}, and the setting remote.fetch_limit_bytes allows {self.limit:,}",
+                f"{self.location}, and the setting remote.fetch_limit_bytes allows {limit:,}",
                 suggestion="narrow the predicate to fewer files, raise remote.fetch_limit_bytes "
                 "(DELTASQL_REMOTE__FETCH_LIMIT_BYTES) if the disk has the space, or run it on Spark",
             )
@@ -224,7 +209,7 @@ class RemoteRoot:
         """Run transfers, several at a time; if one fails, wait for those that have begun."""
         if not transfers:
             return []
-        with ThreadPoolExecutor(min(self.parallel, len(transfers))) as pool:
+        with ThreadPoolExecutor(min(self.settings.parallel, len(transfers))) as pool:
             pending = [pool.submit(transfer) for transfer in transfers]
             try:
                 return [found.result() for found in pending]
@@ -266,10 +251,8 @@ def root_at(
         outside = config.catalog.allow_outside_paths
     if is_local(location):
         return LocalRoot(location, outside, table)
-    remote, options = config.remote, config.storage_options_for(location, storage_options)
-    return RemoteRoot(
-        location, options, remote.folder, remote.fetch_limit_bytes, remote.parallel, outside, table
-    )
+    options = config.storage_options_for(location, storage_options)
+    return RemoteRoot(location, outside, table, options, settings=config.remote)
 
 
 def located(root: Root, place: str) -> tuple[Store, str]:
@@ -403,7 +386,7 @@ class FetchFolder:
 
     def __init__(self, root: RemoteRoot) -> None:
         self._root = root
-        above = Path(root.folder or tempfile.gettempdir())
+        above = Path(root.settings.folder or tempfile.gettempdir())
         above.mkdir(parents=True, exist_ok=True)
         _sweep(above)
         self.path = Path(tempfile.mkdtemp(prefix=_FETCHED, dir=above))
@@ -475,12 +458,9 @@ ScratchFolder = LinkFolder | PathFolder | FetchFolder
 class LocalFile:
     """A file with a hidden name until it is finished; the caller translates errors of the disk."""
 
-    def __init__(self, final: str, *, fsync: bool, flushes: Flushes | None) -> None:
+    def __init__(self, final: str, flushes: Flushes | None) -> None:
         folder, _, name = final.rpartition("/")
-        self._final = final
-        self._hidden = f"{folder}/.{name}.tmp"
-        self._fsync = fsync
-        self._flushes = flushes
+        self._final, self._hidden, self._flushes = final, f"{folder}/.{name}.tmp", flushes
         self.file: IO[bytes] = open(self._hidden, "xb", buffering=_BUFFER)  # noqa: PTH123, SIM115
 
     def finish(self) -> tuple[int, int]:
@@ -491,9 +471,7 @@ class LocalFile:
         # No reader looks for the file before its commit, which waits until it is on disk. So it gets its
         # name before it is flushed: the disk's journal then takes both in one go.
         os.rename(self._hidden, self._final)  # noqa: PTH104
-        if self._fsync and self._flushes is None:
-            os.fsync(handle)
-        elif self._fsync and self._flushes is not None:
+        if self._flushes is not None:
             self._flushes.file(os.dup(handle), self._final)
         self.file.close()
         return stat.st_size, stat.st_mtime_ns // 1_000_000
@@ -514,44 +492,47 @@ class LocalFiles:
     def __init__(self, root: str, *, fsync: bool, flushes: Flushes | None = None) -> None:
         self.location = root
         self._root = "" if root == "/" else root
-        self._fsync = fsync
-        self._flushes = flushes
-        self._folders: dict[str, None] = {}
+        self._own = Flushes() if fsync and flushes is None else None
+        self._flushes = (flushes or self._own) if fsync else None
+        self._folders: set[str] = set()
 
     def begin(self, path: str) -> LocalFile:
         final = f"{self._root}/{path}"
-        folder = final.rpartition("/")[0]
+        folder = final.rpartition("/")[0] or "/"
         if folder not in self._folders:
-            self._make_folder(folder or "/")
-        return LocalFile(final, fsync=self._fsync, flushes=self._flushes)
+            self._make_folder(folder)
+        return LocalFile(final, self._flushes)
 
     def settle(self) -> None:
         """Have everything on disk, or in the store."""
-        for folder in self._folders if self._fsync else ():
-            flush_folder(folder) if self._flushes is None else self._flushes.folder(folder)
+        if self._own is not None:
+            self._own.wait()
 
     def remove(self, paths: Sequence[str]) -> None:
         """Remove finished files."""
+        if self._own is not None:
+            self._own.forget()
         undo(Path(f"{self._root}/{path}") for path in paths)
 
     def _make_folder(self, folder: str) -> None:
-        """Make a folder and those above it, and remember whose entries must be on disk at the end."""
-        made = folder
+        """Make a folder and those above it; the entries of each must be on disk at the end."""
+        changed, made = [folder], folder
         while not os.path.isdir(made):  # noqa: PTH112
-            above = os.path.dirname(made)  # noqa: PTH120
-            self._folders.setdefault(above)
-            made = above
+            made = os.path.dirname(made)  # noqa: PTH120
+            changed.append(made)
         if made != folder:
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-        self._folders.setdefault(folder)
+        self._folders.add(folder)
+        if self._flushes is not None:
+            for one in changed:
+                self._flushes.folder(one)
 
 
 class RemoteFile:
     """An object that appears when it is finished."""
 
     def __init__(self, files: RemoteFiles, upload: Upload) -> None:
-        self._files = files
-        self.file: Any = upload
+        self._files, self.file = files, upload
 
     def finish(self) -> tuple[int, int]:
         self._files.complete(self.file)

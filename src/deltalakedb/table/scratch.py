@@ -42,7 +42,7 @@ from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.storage.durable import storage_error
-from deltalakedb.table.intent import DEFAULT, WriteIntent
+from deltalakedb.table.handle import DEFAULT, WriteIntent
 from deltalakedb.table.locations import url_of
 from deltalakedb.table.roots import LENT
 from deltalakedb.table.unreadable import unreadable
@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
-    from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.intent import Hooks
+    from deltalakedb.table.handle import Hooks, TableHandle
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
@@ -101,7 +100,7 @@ class ErrorContext(NamedTuple):
     @classmethod
     def at(cls, table: TableHandle) -> ErrorContext:
         snapshot = table.source.snapshot
-        look = partial(unreadable, table.root, table.file_sizes, table=table.name, version=snapshot.version)
+        look = partial(unreadable, table.root, table.file_sizes, snapshot.version)
         return cls(table.name, table.row.location, snapshot.version, snapshot.metadata, unreadable=look)
 
 

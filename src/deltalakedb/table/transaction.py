@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import deltalake
 
@@ -34,8 +34,7 @@ from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.txn_log import Committed
 from deltalakedb.storage.durable import Flushes
 from deltalakedb.table.drop_in.delta_table import table_of
-from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.intent import Hooks, ReadOnly, warn_nothing_written
+from deltalakedb.table.handle import Hooks, TableHandle, warn_nothing_written
 from deltalakedb.table.locations import normal_location
 from deltalakedb.table.roots import undo
 from deltalakedb.table.sources import Overlay, SqlSource, check_open, open_source, remembered
@@ -63,7 +62,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.spark.transaction import SparkTransaction
     from deltalakedb.table.drop_in.delta_table import DeltaTable
-    from deltalakedb.table.intent import WriteIntent
+    from deltalakedb.table.handle import WriteIntent
     from deltalakedb.table.roots import PlacedFile, Root
 
 #: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
@@ -72,27 +71,23 @@ _LONGEST_ID: Final = 200
 
 @dataclass(slots=True)
 class _Participant:
-    """What a transaction does with one table.
-
-    Attributes:
-        handle: What the user holds of it.
-        overlay: The table as the transaction sees it.
-        table: The table as it was read, or as it will be created.
-        read: The snapshot it was read at; None for a new table.
-        name: Its name by now; None once it was dropped.
-        forced: It was dropped although commits may be unpublished.
-    """
+    """What a transaction does with one table."""
 
     handle: TableHandle
+    #: the table as the transaction sees it
     overlay: Overlay
+    #: the table as it was read, or as it will be created
     table: Table | NewTable
+    #: the snapshot it was read at; None for a new table
     read: Snapshot | None
+    #: its name by now; None once it was dropped
     name: str | None
     operations: list[Sequence[Action]] = field(default_factory=list)
     files: list[PlacedFile] = field(default_factory=list)
     new_names: bool = True
     hooks: list[Hooks] = field(default_factory=list)
     handled_features: frozenset[str] = frozenset()
+    #: it was dropped although commits may be unpublished
     forced: bool = False
 
     def rename(self, new_name: str) -> None:
@@ -122,8 +117,8 @@ class _Participant:
     def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
         """What is to be committed, None for nothing, and files that no version will have."""
         folded = fold(self.operations)
-        gone = {p.rpartition("/")[2] for p in folded.cancelled}
-        obsolete = self.files if self.name is None else [f for f in self.files if f.name in gone]
+        cancelled = {p.rpartition("/")[2] for p in folded.cancelled}
+        obsolete = self.files if self.name is None else [f for f in self.files if f.name in cancelled]
         reads = NOTHING if self.read is None else self.overlay.reads
         if not folded.versions and not reads:
             return None, obsolete
@@ -132,18 +127,17 @@ class _Participant:
 
     def release(self, commits: Mapping[str, Committed] | None) -> None:
         """Detach the handle: the transaction is over, with these commits or, if None, rolled back."""
-        end: int | DeltaSqlError
         if commits is None:
-            end = InvalidArgumentError(
+            error = InvalidArgumentError(
                 "the table belongs to a transaction that was rolled back",
                 table=self.handle.name,
-                suggestion="open it anew: nothing of the transaction has happened",
+                suggestion="open it again; the transaction changed nothing",
             )
+            self.handle.end(error)
         elif self.name is not None and (last := commits.get(self.name, self.read)) is not None:
-            end = last.version
+            self.handle.end(last.version)
         else:
-            end = _dropped(self.handle.name, "its")
-        self.handle.end(end)
+            self.handle.end(_dropped(self.handle.name, "its"))
 
 
 def _dropped(name: str, whose: str) -> TableMissingError:
@@ -154,6 +148,27 @@ def _dropped(name: str, whose: str) -> TableMissingError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OldVersion:
+    """Takes the transaction's place for a handle of an older version, and refuses every change."""
+
+    name: str
+    version: int
+    flushes: None = None
+
+    def ready(self) -> NoReturn:
+        raise InvalidArgumentError(
+            f"version {self.version} was opened for reading only",
+            table=self.name,
+            version=self.version,
+            suggestion="leave the version out to change the table",
+        )
+
+    def submit(self, work: WriteIntent) -> NoReturn:
+        undo(work.files)
+        self.ready()
+
+
 def _placeholder_row(new: NewTable) -> Table:
     head = Head(-1, 0, 0, 0, 0, 0, 0)
     return Table(-1, new.name, new.location, "active", None, new.comment, new.tags, new.settings, 0, 0, head)
@@ -161,12 +176,12 @@ def _placeholder_row(new: NewTable) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """What a transaction became.
+    """The outcome of a committed transaction.
 
     Attributes:
         txn_uuid: The transaction's id.
         commits: The tables it changed, by the names they have now, with their new versions and times.
-        replayed: An earlier call with the same id did it, and nothing was written now.
+        replayed: Whether an earlier call with the same id did it, and nothing was written now.
     """
 
     txn_uuid: str
@@ -204,12 +219,12 @@ class Transaction:
         txn_uuid: str | None = None,
         read_only: bool = False,
     ) -> None:
-        self._database = database
-        self._address = address
         if isolation not in (None, "Serializable", "WriteSerializable"):
             raise InvalidArgumentError(
                 f"unknown isolation {isolation!r}", suggestion="use Serializable or WriteSerializable"
             )
+        self._database = database
+        self._address = address
         self._stack = ExitStack()
         self._session: Session | None = None
         self._tables: list[_Participant] = []
@@ -245,17 +260,19 @@ class Transaction:
         version: int | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
+        """A table as this transaction sees it: its snapshot, with the transaction's own changes on top.
 
         After a commit it is an ordinary table, at the version that the transaction made or read; after a
-        rollback every use of it is an InvalidArgumentError.
+        rollback every use of it raises an InvalidArgumentError.
 
         Args:
             name: The table's name, as the transaction calls it by now.
             version: An older version, for reading only. It never changes, so reading it never conflicts.
             storage_options: Options for the object store, if the settings and the environment have none.
         """
-        return table_of(self._handle(name, version, storage_options))
+        handle = self._participant(name).handle if version is None else self._older(name, version)
+        handle.use_options(storage_options)
+        return table_of(handle)
 
     def tables(self, *, namespace: str | None = None) -> list[Table]:
         """All tables as the transaction sees them: those of its snapshot, and its own."""
@@ -286,13 +303,16 @@ class Transaction:
         mode = known_mode(mode)
         self.ready()
         try:
-            table = self._handle(name, storage_options=storage_options)
+            table = self._participant(name).handle
         except TableMissingError as error:
             if error.context.get("dropped"):
                 raise
-            stock: Any = partial(deltalake.write_deltalake, data=data, mode=mode)
-            self._create_by(stock, name, location, options, storage_options=storage_options)
+            create_options = split_options(options, table=name)
+            stock: Any = deltalake.write_deltalake
+            run = partial(stock, data=data, mode=mode, **without_hooks(options))
+            self._create(name, location, run, create_options=create_options, storage_options=storage_options)
         else:
+            table.use_options(storage_options)
             if mode not in ("error", "ignore"):
                 table.require_folder()
             write_to(table, data, mode=mode, **options)
@@ -309,22 +329,10 @@ class Transaction:
         **options: Any,
     ) -> DeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
-        more = {"comment": comment, "tags": tags, "storage_options": storage_options}
-        stock = partial(deltalake.DeltaTable.create, schema=schema)
-        self._create_by(stock, name, location, options, **more)
+        create_options = replace(split_options(options, table=name), comment=comment, tags=tags or {})
+        run = partial(deltalake.DeltaTable.create, schema=schema, **without_hooks(options))
+        self._create(name, location, run, create_options=create_options, storage_options=storage_options)
         return self.table(name)
-
-    def _create_by(
-        self,
-        stock: Callable[..., object],
-        name: str,
-        location: str | os.PathLike[str] | None,
-        options: dict[str, Any],
-        **more: Any,
-    ) -> None:
-        create_options = split_options(options, table=name)
-        run = partial(stock, **without_hooks(options))
-        self._create(name, location, run, create_options=create_options, **more)
 
     def rename_table(self, name: str, new_name: str) -> None:
         """Give a table another name, when the transaction commits. The old one is free at once."""
@@ -394,6 +402,7 @@ class Transaction:
 
     def submit(self, work: WriteIntent) -> None:
         try:
+            self.ready()
             participant = self._participant_of(work)
         except DeltaSqlError:
             undo(work.files)  # a handle that outlived its table or its transaction, or one for reading only
@@ -406,7 +415,6 @@ class Transaction:
         participant.apply(work)
 
     def _participant_of(self, work: WriteIntent) -> _Participant:
-        self.ready()
         table = work.table
         if isinstance(table, NewTable):
             return self._add(table.name, table, Overlay(None), None, work.root)
@@ -420,13 +428,9 @@ class Transaction:
     def commit(self) -> Mapping[str, Committed]:
         """Commit everything at once; on a conflict, ConflictError is raised and nothing happened."""
         self._require_active()
-        changes: list[tuple[str, TableChange]] = []
-        obsolete: list[PlacedFile] = []
-        for participant in self._tables:
-            one, gone = participant.change(self._isolation)
-            obsolete += gone
-            if one is not None:
-                changes.append((participant.name or participant.table.name, one))
+        planned = [(p.name or p.table.name, *p.change(self._isolation)) for p in self._tables]
+        changes = [(name, change) for name, change, _ in planned if change is not None]
+        obsolete = [file for _, _, files in planned for file in files]
         renames = [
             NameChange(p.table, p.name, p.forced)
             for p in self._tables
@@ -461,21 +465,18 @@ class Transaction:
             if change.versions
         }
         commits = {name: made for name, (_, made) in done.items()}
-        unknown: list[str] = []
         if replayed and not by_application:
             commits = self._recorded()
-            unknown = [name for name in done if name not in commits]
-            done = {name: one for name, one in done.items() if name in commits}
         self._committed(commits, replayed=replayed)
         coordinator.follow_up(
-            list(done.values()),
+            [one for name, one in done.items() if name in commits],
             group=self.uuid,
             renamed=bool(renames),
             checkpoints={p.table.location: Hooks.all_of(p.hooks) for p in self._tables},
         )
         if by_application:
             warn_nothing_written(", ".join(done))
-        if unknown:
+        if unknown := [name for name in done if name not in commits]:
             why = f"the transaction {self.uuid} was committed before, without a change of it"
             warn_nothing_written(", ".join(unknown), why)
         return self.commits
@@ -500,13 +501,6 @@ class Transaction:
                 undo(self._files)
 
     # ---- inside ----------------------------------------------------------------------------------------
-
-    def _handle(
-        self, name: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
-    ) -> TableHandle:
-        handle = self._participant(name).handle if version is None else self._older(name, version)
-        handle.use_options(storage_options)
-        return handle
 
     def _participant(self, name: str) -> _Participant:
         """A table that the transaction has touched, or touches now."""
@@ -555,7 +549,7 @@ class Transaction:
         row, source = open_source(self._database, known_as, version, session=session)
         check_open(source.snapshot, table=known_as)
         address = self._address.with_table(name)
-        return TableHandle(address, self._database, row, source, ReadOnly(name, version))
+        return TableHandle(address, self._database, row, source, OldVersion(name, version))
 
     def _add(
         self,
@@ -588,7 +582,7 @@ class Transaction:
                 return  # the first call made it
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
         where = None if location is None else normal_location(location)
-        create_with(self._database, name, where, operation, sink=self, free=free, **options)
+        create_with(self._database, name, where, operation, transaction=self, free=free, **options)
 
     def _reading(self) -> Session:
         """The session to read with; CatalogNotFoundError if there is no catalog yet."""

@@ -16,14 +16,15 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.protocol.paths import decode_path, relative_to
-from deltalakedb.storage.store import open_store
+from deltalakedb.protocol.paths import decode_path
+from deltalakedb.table.roots import located
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from deltalakedb.table.roots import Root
 
+    #: paths and sizes of the files that are read, as in the log; called after a failure
     Files = Callable[[], Iterable[tuple[str, int]]]
 
 #: files that are checked after a failure
@@ -38,37 +39,26 @@ class ArrowDataFileError(DataFileCorruptError, pa.ArrowInvalid):  # type: ignore
 
 
 @contextmanager
-def reading(
-    root: Root, files: Files, *, table: str | None = None, version: int | None = None
-) -> Iterator[None]:
-    """Report a data file that is missing, denied or damaged as a StorageError, whatever the reader raises.
-
-    Args:
-        root: The table's root.
-        files: Returns paths and sizes of the files that are read, as in the log; called after a failure.
-        table: The table's name, for the message.
-        version: Its version, for the message.
-    """
+def reading(root: Root, files: Files, *, version: int | None = None) -> Iterator[None]:
+    """Report a data file that is missing, denied or damaged as a StorageError, whatever the reader raises."""
     try:
         yield
     except StorageError:
         raise
     except (OSError, pa.ArrowException) as error:
-        found = unreadable(root, files, str(error), table=table, version=version)
+        found = unreadable(root, files, version, str(error))
         if found is None and not isinstance(error, OSError):
             raise
         kind = StorageMissingError if isinstance(error, FileNotFoundError) else StorageError
         raise found or kind(
             f"a data file cannot be read: {error}",
-            table=table,
+            table=root.table,
             version=version,
             suggestion="check the disk and the network, then try again",
         ) from error
 
 
-def unreadable(
-    root: Root, files: Files, reported: str, *, table: str | None = None, version: int | None = None
-) -> StorageError | None:
+def unreadable(root: Root, files: Files, version: int | None, reported: str) -> StorageError | None:
     """The error about the first file that cannot be read, those first that the reader's error names."""
     try:
         listed = sorted(files(), key=lambda file: PurePosixPath(decode_path(file[0])).name not in reported)
@@ -84,7 +74,7 @@ def unreadable(
             if isinstance(error, StorageMissingError):
                 what, hint = "missing", "restore the file, or read a version that does not need it"
             text = f"a data file of the table is {what}: {error.message}"
-            made = type(error)(text, table=table, version=version, suggestion=hint)
+            made = type(error)(text, table=root.table, version=version, suggestion=hint)
             made.__cause__ = error.__cause__
             return made
     return None
@@ -92,10 +82,7 @@ def unreadable(
 
 def _look(root: Root, path: str, size: int) -> None:
     """Raise StorageError if a file's size and footer are not those of the Parquet file in the log."""
-    store, name = root.store, relative_to(root.location, path)
-    if name is None:
-        folder, _, name = root.paths.resolve(path).rpartition("/")
-        store = open_store(folder or "/", root.options)
+    store, name = located(root, root.paths.resolve(path))
     there = store.head(name).size
     end = store.get_range(name, max(0, there - len(_MAGIC[0])), len(_MAGIC[0]))
     detail = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -19,8 +21,8 @@ from deltalakedb.table.drop_in.delta_table import DeltaTable, by_address, create
 from deltalakedb.table.locations import normal_location
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.write.write import (
+    create_at,
     create_or_replace,
-    create_with,
     exists,
     open_existing,
     split_options,
@@ -79,24 +81,16 @@ def _convert(
             table=address.table,
             suggestion="add location=… to the address: the folder that holds the Parquet files",
         )
-    database = Database.open(address)
-    root = root_at(normal_location(address.location), given, database.engine.config)
+    config = Database.open(address).engine.config
+    root = root_at(normal_location(address.location), given, config)
 
     def run(target: str) -> None:
         # delta-rs lists the scratch folder: it must look like the real one
         root.show(Path(target))
         deltalake.convert_to_deltalake(target, partition_by=partition_schema, **options)
 
-    create_with(
-        database,
-        address.table or "",
-        address.location,
-        run,
-        in_place=True,
-        names=lambda: _real_names(root, address.table),
-        storage_options=given,
-        create_options=create_options,
-    )
+    names = partial(_real_names, root, address.table)
+    create_at(address, run, replace(create_options, in_place=names), given)
 
 
 def _real_names(root: Root, table: str | None) -> dict[str, str]:
@@ -129,15 +123,9 @@ def _create_with_add_actions(
     **options: Any,
 ) -> None:
     stock: Any = deltalake.transaction.create_table_with_add_actions
-    create_options = split_options(options)
-    create_or_replace(
-        table_uri,
-        mode,
-        lambda target, how: stock(target, schema, add_actions, mode=how, **options),
-        in_place=True,
-        storage_options=storage_options,
-        create_options=create_options,
-    )
+    create_options = replace(split_options(options), in_place=dict)
+    run = partial(stock, schema=schema, add_actions=add_actions, **options)
+    create_or_replace(table_uri, mode, run, create_options, storage_options)
 
 
 #: stock's modules and their functions of Rust, which take addresses of either kind here

@@ -22,8 +22,7 @@ from deltalakedb.protocol.paths import decode_path
 from deltalakedb.table import alter, dml, optimize, restore
 from deltalakedb.table.arguments import checked_number, instant_ms, names_of, sql_text
 from deltalakedb.table.dml import MergePlan
-from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.intent import QUIET, Hooks
+from deltalakedb.table.handle import QUIET, Hooks, TableHandle
 from deltalakedb.table.locations import url_of
 from deltalakedb.table.maintenance import log_files
 from deltalakedb.table.maintenance.vacuum import vacuum
@@ -236,14 +235,17 @@ class RawSqlTable:
         return RecordBatchReader.from_arrow(rows(self.handle, columns, predicate))
 
     def get_num_index_cols(self) -> int:
-        return int(self.handle.raw(files=False).get_num_index_cols())  # type: ignore[attr-defined]  # not in its stubs
+        return int(self._without_files().get_num_index_cols())
 
     def get_stats_columns(self) -> list[str] | None:
-        found: list[str] | None = self.handle.raw(files=False).get_stats_columns()  # type: ignore[attr-defined]
+        found: list[str] | None = self._without_files().get_stats_columns()
         return found
 
+    def _without_files(self) -> Any:  # these two methods are not in delta-rs's stubs
+        return scan.raw_table(self.handle.snapshot, (), self.handle.root).raw
+
     def __datafusion_table_provider__(self, session: Any = None) -> Any:
-        return self.handle.raw().__datafusion_table_provider__(session)
+        return scan.raw_of(self.handle).__datafusion_table_provider__(session)
 
     delete = _Operation(
         lambda table, call: dml.delete(

@@ -25,7 +25,7 @@ from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import whole_number
-from deltalakedb.table.intent import WriteIntent, commit_info
+from deltalakedb.table.handle import WriteIntent, commit_info
 from deltalakedb.table.locations import is_local
 from deltalakedb.table.maintenance.live_files import (
     CHANGES,

@@ -12,6 +12,7 @@ from deltalake._internal import RawDeltaTable
 
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError, UnsupportedFeatureError
+from deltalakedb.metastore import outbox
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.commit_rules import check_places
@@ -26,6 +27,7 @@ from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
 from deltalakedb.storage.durable import storage_error
 from deltalakedb.table.roots import located
 from deltalakedb.table.scratch import ErrorContext, cautious, translate_errors
+from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Add, DeletionVector, Metadata
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Snapshot
+    from deltalakedb.table.handle import TableHandle
     from deltalakedb.table.roots import Root, ScratchFolder
     from deltalakedb.table.sources import Source
 
@@ -87,9 +90,27 @@ def raw_table(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> RawTable:
     return RawTable(raw)
 
 
-def published_table(snapshot: Snapshot, root: Root) -> RawTable | None:
-    """The same over a remote table's published log, so that nothing is fetched; None if that cannot be."""
-    if root.is_local or set(snapshot.protocol.writer_features or ()) & SCAN_DROPS:
+def raw_of(table: TableHandle) -> RawDeltaTable:
+    """delta-rs's own table at the open version, for reading."""
+    if table.raw is None:
+        found = _published_table(table) if _is_published(table) else None
+        table.raw = found or raw_table(table.snapshot, table.source.adds(), table.root)
+    return table.raw.raw
+
+
+def _is_published(table: TableHandle) -> bool:
+    """Whether a remote table's log has the open version and all versions before it."""
+    if table.root.is_local or not isinstance(table.source, SqlSource) or table.row.state != "active":
+        return False
+    waiting = outbox.waiting_versions(table.database, table.row.table_id)
+    return table.version < min(waiting, default=table.version + 1)
+
+
+def _published_table(table: TableHandle) -> RawTable | None:
+    """delta-rs's table over the published log, so that nothing is fetched; None if it cannot read that."""
+    check_files(table.source, table.root)
+    snapshot, root = table.snapshot, table.root
+    if set(snapshot.protocol.writer_features or ()) & SCAN_DROPS:
         return None
     try:
         return RawTable(_opened(snapshot, root.location, version=snapshot.version, options=root.options))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -56,8 +56,16 @@ from deltalakedb.protocol.properties import (
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.handle import TableHandle, handle_of
-from deltalakedb.table.intent import DEFAULT, QUIET, AutoCommit, Hooks, WriteIntent, commit_info
+from deltalakedb.table.handle import (
+    DEFAULT,
+    QUIET,
+    Hooks,
+    TableHandle,
+    WriteIntent,
+    commit,
+    commit_info,
+    handle_of,
+)
 from deltalakedb.table.locations import is_local, normal_location, place_for
 from deltalakedb.table.roots import root_at, undo
 from deltalakedb.table.scratch import ErrorContext, Scratch, removes, rewrite, submit, translate_errors
@@ -75,7 +83,7 @@ if TYPE_CHECKING:
     from deltalakedb.address import Address
     from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.settings import Config
-    from deltalakedb.table.intent import CommitTarget
+    from deltalakedb.table.transaction import Transaction as TableTransaction
     from deltalakedb.table.write.parquet import Rows
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
@@ -85,7 +93,7 @@ _MAPPING = "columnMapping"
 
 @dataclass(frozen=True, slots=True)
 class CreateOptions:
-    """What a caller of ``create`` or ``write_deltalake`` wants of us rather than of delta-rs."""
+    """What a caller of ``create`` or ``write_deltalake`` asks of us rather than of delta-rs."""
 
     #: None leaves it to the settings
     in_commit_timestamps: bool | None = None
@@ -97,10 +105,14 @@ class CreateOptions:
     hint: str | None = None
     #: writer features that the engine which creates the table takes care of
     handled_features: frozenset[str] = frozenset()
+    comment: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    #: for data files that are under the root already: their paths by those in delta-rs's actions
+    in_place: Callable[[], Mapping[str, str]] | None = None
 
 
-_HINT = "set properties of your own afterwards: alter.set_table_properties({…}, raise_if_not_exists=False)"
 NO_OPTIONS: Final = CreateOptions()
+_HINT: Final = "set other properties afterwards: alter.set_table_properties({…}, raise_if_not_exists=False)"
 
 
 def split_options(options: dict[str, Any], *, table: str | None = None) -> CreateOptions:
@@ -207,68 +219,60 @@ def create_table(
     **options: Any,
 ) -> None:
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
-    registered: dict[str, Any] = {"comment": comment, "tags": tags}
-    create_options = split_options(options)
+    create_options = replace(split_options(options), comment=comment, tags=tags or {})
     stock: Any = deltalake.DeltaTable.create
-    create_or_replace(
-        table_uri,
-        mode,
-        lambda target, how: stock(target, schema, mode=how, **without_hooks(options)),
-        storage_options=storage_options,
-        create_options=create_options,
-        **registered,
-    )
+    run = partial(stock, schema=schema, **without_hooks(options))
+    create_or_replace(table_uri, mode, run, create_options, storage_options)
 
 
 def create_or_replace(
     table_uri: str,
     mode: str,
-    operation: Callable[[str, str], object],
-    *,
-    in_place: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-    create_options: CreateOptions = NO_OPTIONS,
-    **registered: Any,
+    operation: Callable[..., object],
+    create_options: CreateOptions,
+    storage_options: Mapping[str, str] | None,
 ) -> None:
-    """Create a table by what delta-rs does in a folder and in a mode, replace one, or leave it alone.
-
-    The other arguments are those of `create_with`.
-    """
+    """Create a table by what delta-rs does in a folder and in a mode, replace one, or leave it alone."""
     mode = known_mode(mode)
+    run = partial(operation, mode=mode)
     address = parse_address(table_uri)
     table = open_existing(address, storage_options)
     if table is None:
-        create_with(
-            Database.open(address),
-            address.table or "",
-            address.location,
-            lambda target: operation(target, mode),
-            in_place=in_place,
-            storage_options=storage_options,
-            create_options=create_options,
-            **registered,
-        )
+        create_at(address, run, create_options, storage_options)
     elif mode in ("error", "append"):
         raise exists(table)
     elif mode == "overwrite":
         table.check_location(address.location)
         table.require_folder()
-        replace_or_append(
-            table, mode, lambda target: operation(target, mode), create_options, in_place=in_place
-        )
+        replace_or_append(table, mode, run, create_options)
 
 
 def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> TableHandle | None:
     """The table at an address, or None if there is none."""
     name = address.require_table()
     try:
-        found = TableHandle.open(address.catalog.with_table(name), storage_options=storage_options)
+        return TableHandle.open(address.catalog.with_table(name), None, storage_options, one_shot=True)
     except TableMissingError as error:  # or the whole catalog
         if error.context.get("dropped"):
             raise
         return None
-    found.one_shot = True
-    return found
+
+
+def create_at(
+    address: Address,
+    operation: Callable[[str], object],
+    create_options: CreateOptions,
+    storage_options: Mapping[str, str] | None,
+) -> None:
+    """Create the table at an address by what delta-rs does in an empty folder."""
+    create_with(
+        Database.open(address),
+        address.table or "",
+        address.location,
+        operation,
+        storage_options=storage_options,
+        create_options=create_options,
+    )
 
 
 def create_with(
@@ -277,19 +281,14 @@ def create_with(
     location: str | None,
     operation: Callable[[str], object],
     *,
-    in_place: bool = False,
-    names: Callable[[], Mapping[str, str]] | None = None,
-    comment: str | None = None,
-    tags: Mapping[str, str] | None = None,
-    sink: CommitTarget | None = None,
+    transaction: TableTransaction | None = None,
     free: bool = False,
     storage_options: Mapping[str, str] | None = None,
     create_options: CreateOptions = NO_OPTIONS,
 ) -> None:
-    """Create a table by what delta-rs does in an empty folder, and commit it at once or to a target.
+    """Create a table by what delta-rs does in an empty folder, and commit it at once or in a transaction.
 
-    If the data files are in place already, ``names`` has their actual paths by those in delta-rs's actions. A
-    name that is taken may be ``free`` by the time of the commit.
+    A name that is taken may be ``free`` by the time of the commit.
     """
     database.ensure()
     place = place_for(database, name, location)
@@ -307,12 +306,12 @@ def create_with(
         with translate_errors(ErrorContext(name, place, hint=create_options.hint)):
             operation(str(scratch.folder))
         harvest = scratch.harvest()
-        if in_place:
-            harvest = harvest.in_place(names() if names is not None else {})
+        if create_options.in_place is not None:
+            harvest = harvest.in_place(create_options.in_place())
         moved = root.take(scratch.folder, harvest.new_files, fsync=config.publish.fsync)
         failpoint("data.after")
         work = WriteIntent(
-            NewTable(name, place, comment=comment, tags=tags or {}),
+            NewTable(name, place, comment=create_options.comment, tags=create_options.tags),
             _apply_options(harvest.actions, create_options, config, place),
             None,
             NOTHING,
@@ -322,7 +321,10 @@ def create_with(
             hooks=create_options.hooks,
             handled_features=create_options.handled_features,
         )
-        (sink or AutoCommit(database)).submit(work)
+        if transaction is None:
+            commit(database, work)
+        else:
+            transaction.submit(work)
 
 
 def replace_or_append(
@@ -330,8 +332,6 @@ def replace_or_append(
     mode: str,
     operation: Callable[[str], object],
     create_options: CreateOptions = NO_OPTIONS,
-    *,
-    in_place: bool = False,
 ) -> None:
     """Run an operation that needs none of the table's files: an append, or a full overwrite.
 
@@ -345,8 +345,8 @@ def replace_or_append(
         with translate_errors(ErrorContext.at(table)):
             operation(str(scratch.folder))
         harvest = scratch.harvest()
-        if in_place:
-            harvest = harvest.in_place()
+        if create_options.in_place is not None:
+            harvest = harvest.in_place(create_options.in_place())
         if mode == "append":
             submit(table, scratch, harvest, NOTHING, hooks=create_options.hooks)
             return
@@ -444,14 +444,8 @@ def write_deltalake(
     table = open_existing(address, storage_options)
     if table is None:
         create_options = split_options(options, table=address.table)
-        create_with(
-            Database.open(address),
-            address.table or "",
-            address.location,
-            lambda target: _stock(target, data, mode=mode, predicate=predicate, **without_hooks(options)),
-            storage_options=storage_options,
-            create_options=create_options,
-        )
+        run = partial(_stock, data=data, mode=mode, predicate=predicate, **without_hooks(options))
+        create_at(address, run, create_options, storage_options)
         return
     if mode != "error":
         table.check_location(address.location)
@@ -467,7 +461,7 @@ def _append_remembered(
     """Append to a table as this process last saw it; False if it has to be looked up."""
     if isinstance(data, pa.RecordBatchReader) or address.table is None:
         return False  # a stream can be read only once
-    create_options = split_options(options)
+    hooks = split_options(options).hooks
     database = Database.open(address)
     if (opened := remembered(database).tables.get(address.table)) is None:
         return False
@@ -476,10 +470,9 @@ def _append_remembered(
         database,
         opened.table,
         SqlSource(database, opened),
-        AutoCommit(database),
         storage_options=storage_options,
+        one_shot=True,
     )
-    table.one_shot = True
     if address.location and normal_location(address.location) != opened.table.location:
         remembered(database).tables.pop(address.table, None)  # the name may belong to another table by now
         return False
@@ -488,7 +481,7 @@ def _append_remembered(
         check = None if table.root.is_local else table.require_folder
         if check is None:
             table.require_folder()
-        done = append(table, data, options, hooks=create_options.hooks, check=check)
+        done = append(table, data, options, hooks=hooks, check=check)
     except (ConflictError, SchemaError, TableMissingError) as error:
         remembered(database).tables.pop(address.table, None)
         if error.context.get("dropped"):
@@ -536,20 +529,12 @@ def append(
     data: Rows,
     options: dict[str, Any],
     *,
-    hooks: Hooks = DEFAULT,
+    hooks: Hooks,
     check: Callable[[], None] | None = None,
 ) -> bool:
-    """Append directly if that is certain to give what delta-rs would.
+    """Append directly if that is certain to give what delta-rs would; if not, the data is left unread.
 
-    Args:
-        table: The open table.
-        data: The rows.
-        options: The arguments of ``write_deltalake``.
-        hooks: What is to follow the commit.
-        check: Called while the files are written; if it raises, they are deleted and nothing is committed.
-
-    Returns:
-        Whether it was done; if not, the data is unread, for delta-rs to write.
+    ``check`` is called while the files are written; if it raises, they are deleted and nothing is committed.
     """
     properties = options.get("commit_properties")
     if properties is not None and not _only_transactions(properties):
@@ -564,7 +549,7 @@ def append(
     with write_lock(root.location), ExitStack() as stack:
         checking = None if check is None else stack.enter_context(ThreadPoolExecutor(1)).submit(check)
         fsync = table.database.engine.config.publish.fsync
-        adds = write_files(data, plan, root, fsync=fsync, flushes=table.target.flushes)
+        adds = write_files(data, plan, root, fsync=fsync, flushes=table.flushes)
         failpoint("data.after")
         actions = [*_info(adds, snapshot.metadata.partition_columns, begun, properties), *adds]
         files = root.placed(a.path for a in adds)
