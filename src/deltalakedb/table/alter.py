@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import UnsupportedOperationError
@@ -55,16 +54,7 @@ def alter(
     about: ErrorContext | None = None,
     features: Sequence[str] = (),
 ) -> None:
-    """Change metadata or protocol, whatever files there are.
-
-    Args:
-        table: The open table.
-        run: Calls delta-rs on a scratch table.
-        hooks: What is to follow the commit.
-        validate: Whether delta-rs checks every row, as for new constraints.
-        about: What an error of delta-rs is about; by default the table.
-        features: Features to add.
-    """
+    """Change metadata or protocol; to ``validate`` is to let delta-rs check every row, as for constraints."""
     before = table.source.snapshot
     adds, reads = (table.source.adds(), EVERYTHING) if validate else ((), NOTHING)
     with Stage(table, adds, reads) as stage:
@@ -72,10 +62,6 @@ def alter(
         harvest = stage.harvest()
         steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)
         stage.submit(hooks, replace(harvest, steps=steps))
-
-
-#: add constraints, which every row must fulfil
-add_constraint = partial(alter, validate=True)
 
 
 def set_properties(

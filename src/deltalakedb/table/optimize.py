@@ -45,27 +45,16 @@ def compact(
     *,
     hooks: Hooks = DEFAULT,
 ) -> str:
-    """Put small neighbouring files together.
+    """Join small neighbouring files; ``run`` calls delta-rs with the target size and the filters.
 
-    Args:
-        table: The open table.
-        filters: Partition filters.
-        target: The size to aim at; None for the table's own.
-        run: Calls delta-rs on the scratch table, with the target size and the filters.
-        hooks: What is to follow the commit.
-
-    Returns:
-        delta-rs's metrics as JSON, counting all files of the table that match the filters.
+    Return delta-rs's metrics as JSON, counting all files of the table that match the filters.
     """
     refuse_row_ids(table)
     if target is None:
         target = target_size(table.source.snapshot.metadata)
     where = table.where_or_all(filters)
-    adds: list[Add] = []
-    between: frozenset[str] = frozenset()
-    left_out = 0
-    if isinstance(target, int) and target > 0:
-        adds, between, left_out = _to_compact(table, where, target)
+    valid = isinstance(target, int) and target > 0
+    adds, between, left_out = _to_compact(table, where, target) if valid else ([], frozenset[str](), 0)
     plain = _plain(table)
     with Stage(table, adds, NOTHING, unlent=between, shown=plain.snapshot if plain else None) as stage:
         wanted = plain.filters(filters) if plain else filters
@@ -152,14 +141,10 @@ def _ordered(table: TableHandle, where: Expr | None, columns: Sequence[str]) -> 
 
 
 def bins(files: Iterable[tuple[Hashable, int]], target: int) -> list[list[int]]:
-    """The groups of files, by their positions, that become one file each.
+    """The groups of files, by their positions, that become one file each; given partitions and sizes.
 
     Files above the target stay as they are and separate their neighbours; a bin ends if the next file would
     not fit any more. A bin of one file would change nothing, and is left out.
-
-    Args:
-        files: The partition and the size of each file, newest first.
-        target: The size that a new file may have.
     """
     current: dict[Hashable, list[int]] = {}
     sizes: Counter[Hashable] = Counter()
@@ -201,7 +186,7 @@ class Unmapped:
             configuration[STATS_COLUMNS] = ",".join(_physical_path(c, schema) for c in column_names(columns))
         plain = replace(
             metadata,
-            schema_string=_struct(schema).to_json(),
+            schema_string=_plain_type(schema).to_json(),
             partition_columns=tuple(self.names(metadata.partition_columns)),
             configuration=configuration,
         )
@@ -239,24 +224,20 @@ def _without_mapping(protocol: Protocol) -> Protocol:
     return without_features(protocol, ("columnMapping",))
 
 
-def _struct(struct: StructType) -> StructType:
-    return replace(struct, fields=tuple(map(_field, struct.fields)))
-
-
-def _field(field: StructField) -> StructField:
+def _plain_field(field: StructField) -> StructField:
     metadata = {k: v for k, v in field.metadata.items() if not k.startswith(_LOGICAL)}
     if field.field_id is not None:
         metadata[_PARQUET_ID] = field.field_id
-    return replace(field, name=field.physical_name, type=_type(field.type), metadata=metadata)
+    return replace(field, name=field.physical_name, type=_plain_type(field.type), metadata=metadata)
 
 
-def _type(kind: DataType) -> DataType:
+def _plain_type(kind: Any) -> Any:
     if isinstance(kind, StructType):
-        return _struct(kind)
+        return replace(kind, fields=tuple(map(_plain_field, kind.fields)))
     if isinstance(kind, ArrayType):
-        return replace(kind, element_type=_type(kind.element_type))
+        return replace(kind, element_type=_plain_type(kind.element_type))
     if isinstance(kind, MapType):
-        return replace(kind, key_type=_type(kind.key_type), value_type=_type(kind.value_type))
+        return replace(kind, key_type=_plain_type(kind.key_type), value_type=_plain_type(kind.value_type))
     return kind
 
 

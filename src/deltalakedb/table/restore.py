@@ -49,12 +49,7 @@ class Restored:
         return {"numRemovedFile": len(self.away), "numRestoredFile": len(self.back)}
 
 
-def restore(table: TableHandle, target: Any, **options: Any) -> dict[str, int]:
-    """Do the same as `restored`, and return the metrics under stock's names."""
-    return restored(table, target, **options).metrics
-
-
-def restored(
+def restore(
     table: TableHandle,
     target: Any,
     *,
@@ -63,16 +58,7 @@ def restored(
     commit_properties: deltalake.CommitProperties | None = None,
     hooks: Hooks = DEFAULT,
 ) -> Restored:
-    """Make a table what it was at a version or a time.
-
-    Args:
-        table: The open table.
-        target: A version, or a time as ISO 8601 text.
-        ignore_missing_files: Continue if files of the older version are missing.
-        protocol_downgrade_allowed: Restore the older protocol as well.
-        commit_properties: Custom metadata and application transactions.
-        hooks: What is to follow the commit.
-    """
+    """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock."""
     now = table.source.snapshot
     # numbers that were given once must not be given again, so identity columns stay refused
     handled = SPARK_FEATURES - {"identityColumns"}
@@ -178,11 +164,8 @@ def repair(
 ) -> dict[str, Any]:
     """Find live files that are missing, and remove them from the table unless it is a dry run.
 
-    Returns:
-        The metrics, under the names and in the forms that delta-rs gives them.
-
-    Raises:
-        TableFrozenError: Files are missing, and the table is frozen, or its log is ahead of the catalog.
+    Return the metrics as delta-rs names and forms them. If files are missing, a frozen table or one whose log
+    is ahead of the catalog raises a TableFrozenError.
     """
     snapshot = table.source.snapshot
     if not dry_run:

@@ -23,8 +23,7 @@ from urllib.parse import quote
 
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import FetchLimitError, StorageError, StorageMissingError
-from deltalakedb.protocol.actions import DeletionVector
-from deltalakedb.protocol.dv import block_range, decode_block, resolve_dv, z85_encode
+from deltalakedb.protocol.dv import block_range, decode_block, inline_dv, resolve_dv
 from deltalakedb.protocol.paths import TablePaths, decode_path, encode_path, is_absolute, is_url, relative_to
 from deltalakedb.settings import Config, get_config
 from deltalakedb.storage.durable import Flushes
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     import pyarrow.fs as pafs
 
-    from deltalakedb.protocol.actions import Add
+    from deltalakedb.protocol.actions import Add, DeletionVector
     from deltalakedb.settings import RemoteConfig
     from deltalakedb.storage.remote import RemoteStore, Upload
 
@@ -426,15 +425,7 @@ class FetchFolder:
         if vector is None or (url := resolve_dv(self._root.paths, vector)) is None:
             return vector
         store, path = located(self._root, url)
-        block = store.get_range(path, *block_range(vector))
-        decode_block(vector, block)
-        data = block[4:-4]
-        return DeletionVector(
-            storage_type="i",
-            path_or_inline_dv=z85_encode(data + bytes(-len(data) % 4)),
-            size_in_bytes=vector.size_in_bytes,
-            cardinality=vector.cardinality,
-        )
+        return inline_dv(decode_block(vector, store.get_range(path, *block_range(vector))))
 
 
 def _sweep(above: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import deque
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.delta_log.names import commit_path, parse_name
+from deltalakedb.delta_log.names import LOG_FOLDER, commit_path, parse_name
 from deltalakedb.exceptions import (
     CommitError,
     CommitFailedError,
@@ -41,7 +40,7 @@ from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
-from deltalakedb.storage.durable import storage_error
+from deltalakedb.storage.durable import Translated
 from deltalakedb.table.handle import DEFAULT, WriteIntent
 from deltalakedb.table.locations import url_of
 from deltalakedb.table.roots import LENT
@@ -180,12 +179,8 @@ class Harvest:
         """Return a copy with ``change`` applied to every action."""
         return replace(self, steps=tuple(tuple(map(change, step)) for step in self.steps))
 
-    def in_place(self, names: Mapping[str, str] | None = None) -> Harvest:
-        """Return a copy for added files that delta-rs did not write and that are under the root already.
-
-        Args:
-            names: Actual paths of files, by the path in delta-rs's action, if the two differ.
-        """
+    def in_place(self, names: Mapping[str, str]) -> Harvest:
+        """Return a copy for added files that are under the root already, some of them with other names."""
 
         def named(action: Action) -> Action:
             if not isinstance(action, Add) or not names:
@@ -201,28 +196,16 @@ class Scratch:
 
     Files of the real table are lent to it as links, or as copies from an object store. Never vacuum a scratch
     table: delta-rs would follow links and delete real files.
-
-    Args:
-        root: The real table's root; new files of the scratch table are to be moved there.
-        table: The table's name, for messages.
     """
 
     #: whether the engine's statistics count NaN as the greatest value
     bounds_nan = False
 
-    def __init__(self, root: Root, *, table: str) -> None:
-        try:
+    def __init__(self, root: Root) -> None:
+        with Translated("write under the table's root", root.location):
             self._work = root.scratch_folder()
             self.folder = self._work.path
-            (self.folder / "_delta_log").mkdir(parents=True)
-        except StorageError:  # already typed, and may be an OSError too
-            raise
-        except OSError as error:
-            raise StorageError(
-                f"cannot write under the table's root {root.location}: {os.strerror(error.errno or 0)}",
-                table=table,
-                suggestion="check that the folder exists and may be written, and that the disk is not full",
-            ) from error
+            (self.folder / LOG_FOLDER).mkdir(parents=True)
         self.root = root
         #: the version that the log was written at
         self._version = -1
@@ -239,7 +222,7 @@ class Scratch:
         protocol = without_features(snapshot.protocol, COMMITTER_FEATURES)
         self._hidden = [f for f in snapshot.protocol.writer_features or () if f in COMMITTER_FEATURES]
         path = self.folder / commit_path(snapshot.version)
-        try:
+        with Translated("write", path):
             adds = list(adds)
             real = [a for a in adds if a.path not in unlent]
             self._floats = float_paths(parse_schema(snapshot.metadata.schema_string))
@@ -249,15 +232,11 @@ class Scratch:
             actions: list[Action] = [protocol, snapshot.metadata]
             actions += [a if a.path in unlent else next(shown) for a in adds]
             path.write_bytes(encode_commit(actions))
-        except StorageError:  # one of them is an OSError too
-            raise
-        except OSError as error:
-            raise storage_error(error, "write", path) from error
 
     def harvest(self) -> Harvest:
         """What the engine did since the log was written, with paths as the real table spells them."""
         steps: list[list[Action]] = []
-        for file in sorted((self.folder / "_delta_log").iterdir()):
+        for file in sorted((self.folder / LOG_FOLDER).iterdir()):
             name = parse_name(file.name)
             if name is not None and name.kind == "commit" and name.version > self._version:
                 steps.append(decode_commit(file.read_bytes(), source=file.name))
@@ -357,12 +336,8 @@ def refuse_row_ids(table: TableHandle) -> None:
 class Stage(Scratch):
     """A scratch table over some files of an open table, opened by delta-rs as ``raw``.
 
-    Args:
-        table: The open table.
-        adds: The files that delta-rs sees, in this order.
-        reads: What the operation's result depends on.
-        unlent: Paths of adds that are only log entries, without a file behind them.
-        shown: The snapshot to present to delta-rs, if it differs from the table's own.
+    The operation's result depends on ``reads``. Adds whose paths are ``unlent`` are only log entries, without
+    a file behind them. delta-rs sees the snapshot ``shown``, if it differs from the table's own.
     """
 
     def __init__(
@@ -378,7 +353,7 @@ class Stage(Scratch):
         check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
         self._table, self._reads = table, reads
         failpoint("data.before")
-        super().__init__(table.root, table=table.name)
+        super().__init__(table.root)
         try:
             self.lay(shown or snapshot, adds, unlent=unlent)
             with translate_errors(ErrorContext.at(table)):

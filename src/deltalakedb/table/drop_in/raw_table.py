@@ -13,10 +13,11 @@ import pyarrow as pa
 from arro3.core import RecordBatchReader, Table
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.exceptions import (
-    ArgumentTypeError,
-    UnsupportedOperationError,
-)
+from deltalakedb.exceptions import ArgumentTypeError, UnsupportedOperationError
+from deltalakedb.metastore import registry
+from deltalakedb.mirror import checkpointer
+from deltalakedb.mirror.manifests import write_manifests
+from deltalakedb.mirror.reconciler import reconcile
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import decode_path
 from deltalakedb.table import alter, dml, optimize, restore
@@ -24,7 +25,6 @@ from deltalakedb.table.arguments import checked_number, instant_ms, names_of, sq
 from deltalakedb.table.dml import MergePlan
 from deltalakedb.table.handle import QUIET, Hooks, TableHandle
 from deltalakedb.table.locations import url_of
-from deltalakedb.table.maintenance import log_files
 from deltalakedb.table.maintenance.vacuum import vacuum
 from deltalakedb.table.read import change_feed, scan
 from deltalakedb.table.read.scan import VECTOR_SCHEMA, Vectors, stock_schema
@@ -283,7 +283,7 @@ class RawSqlTable:
         )
     )
     restore = _Operation(
-        lambda table, call: json.dumps(restore.restore(table, **call.options, hooks=call.hooks))
+        lambda table, call: json.dumps(restore.restore(table, **call.options, hooks=call.hooks).metrics)
     )
     repair = _Operation(
         lambda table, call: json.dumps(restore.repair(table, **call.options, hooks=call.hooks))
@@ -293,7 +293,9 @@ class RawSqlTable:
         lambda table, call: alter.alter(table, call.on, hooks=call.hooks)
     )
     set_table_name = set_table_description = set_column_metadata = add_columns
-    add_constraints = _Operation(lambda table, call: alter.add_constraint(table, call.on, hooks=call.hooks))
+    add_constraints = _Operation(
+        lambda table, call: alter.alter(table, call.on, hooks=call.hooks, validate=True)
+    )
     set_table_properties = _Operation(
         lambda table, call: alter.set_properties(
             table,
@@ -308,16 +310,41 @@ class RawSqlTable:
         return merge_builder.execute()
 
     def create_checkpoint(self) -> None:
-        log_files.create_checkpoint(self.handle)
+        self._publish("a checkpoint is written")
+        table, options = self.handle, self.handle.root.options
+        checkpointer.checkpoint(table.database, table.name, version=table.version, storage_options=options)
 
     def cleanup_metadata(self) -> None:
-        log_files.cleanup_metadata(self.handle)
+        self._publish("the log is cleaned up")
+        checkpointer.clean(self.handle.database, self.handle.name, storage_options=self.handle.root.options)
 
     def compact_logs(self, starting_version: int, ending_version: int) -> None:
-        log_files.compact_logs(self.handle, starting_version, ending_version)
+        self._publish("the log is compacted")
+        table, span = self.handle, (starting_version, ending_version)
+        checkpointer.compact(table.database, table.name, *span, storage_options=table.root.options)
 
     def generate(self) -> None:
-        log_files.generate(self.handle)
+        """Write symlink manifests of the open version."""
+        self._require_published("manifests are written")
+        table = self.handle
+        table.require_folder()
+        paths, vectors = (c.to_pylist() for c in table.source.scan(("path", "dv_id")).columns)
+        files = zip(paths, vectors, strict=True)
+        write_manifests(table.root.paths, files, storage_options=table.root.options)
+
+    def _publish(self, what: str) -> None:
+        """Publish first: only published versions can be cleaned up."""
+        self._require_published(what)
+        reconcile(self.handle.database, self.handle.name, storage_options=self.handle.root.options)
+
+    def _require_published(self, what: str) -> None:
+        if not self.handle.is_live:
+            raise UnsupportedOperationError(
+                f"{what} from published versions, and a transaction's are still to come",
+                table=self.handle.name,
+                suggestion="do it after the transaction",
+            )
+        registry.refuse_followed(self.handle.row)
 
 
 def rows(handle: TableHandle, columns: list[str] | None, predicate: str | None) -> pa.RecordBatchReader:

@@ -46,19 +46,15 @@ class DataFiles:
 
     Never among them: what is in a hidden folder or has a hidden name (`_delta_log` above all; change data is
     in no hidden folder), what belongs to another Delta table below the root, and links. Paths are decoded.
-
-    Attributes:
-        root: The table's root.
-        partition_columns: Folders of these may begin with an underscore.
-        others: How paths begin that belong to other tables of the catalog, or to its database.
-        options: Options for the store.
-        temporary: Also files that our own writers had not finished, though their names are hidden.
     """
 
     root: str
+    #: folders of these may begin with an underscore
     partition_columns: tuple[str, ...]
+    #: how paths begin that belong to other tables of the catalog, or to its database
     others: tuple[str, ...]
     options: Mapping[str, str] | None = None
+    #: also files that our own writers had not finished, though their names are hidden
     temporary: bool = False
 
     @classmethod
@@ -70,11 +66,8 @@ class DataFiles:
         *,
         temporary: bool = False,
     ) -> Self:
-        """The data files of an open table."""
-        columns = opened.snapshot.metadata.partition_columns
-        return cls(
-            opened.table.location, columns, _foreign_places(database, opened.table), options, temporary
-        )
+        columns, others = opened.snapshot.metadata.partition_columns, _foreign_places(database, opened.table)
+        return cls(opened.table.location, columns, others, options, temporary)
 
     def list(self, folder: str = "") -> Iterator[ObjectMeta]:
         """All of them, or those of a folder right below the root; known or not."""
@@ -219,14 +212,10 @@ class References:
 def referenced_files(
     database: Database, opened: OpenTable, *, cutoff: int, kept: Sequence[Source] = (), with_changes: bool
 ) -> References:
-    """What SQL knows of an open table's files; those that were removed since the cutoff are retained.
+    """What SQL knows of the files of a table at its newest version.
 
-    Args:
-        database: The catalog.
-        opened: The table at its newest version.
-        cutoff: A time in epoch milliseconds.
-        kept: Versions whose files stay whatever their age.
-        with_changes: Also look for change data files, in the commits since the cutoff.
+    Files removed since the cutoff, a time in epoch milliseconds, are retained, and so are all files of the
+    ``kept`` versions. With ``with_changes``, change data files are looked for in the commits since the cutoff.
     """
     root, version = opened.table.location, opened.snapshot.version
     sources: list[Source] = [SqlSource(database, opened), *kept]
@@ -248,13 +237,9 @@ def referenced_files(
         changes = _changes(database, opened, cutoff, [s.snapshot.version for s in kept])
         needed |= {name for name in changes if name is not None}
     gone = {path: found for path, found in gone.items() if path not in needed}
-    return References(
-        needed,
-        {path: size for path, (size, _) in gone.items()},
-        known | needed,
-        {path: removed for path, (_, removed) in gone.items()},
-        None not in changes,
-    )
+    sizes = {path: size for path, (size, _) in gone.items()}
+    removed = {path: version for path, (_, version) in gone.items()}
+    return References(needed, sizes, known | needed, removed, None not in changes)
 
 
 def needed_by(source: Source, root: str) -> frozenset[str]:
@@ -292,16 +277,12 @@ def file_names(root: str, path: str, vector: str) -> list[str]:
     if vector and vector[0] != "i":
         # the id does not tell an offset from a text that ends like one: both readings are protected
         for text in {vector[1:], _OFFSET.sub("", vector[1:])}:
-            try:
-                place = dv_path(
-                    DeletionVector(
-                        storage_type=vector[0], path_or_inline_dv=text, size_in_bytes=0, cardinality=0
-                    )
-                )
-            except ProtocolError:
-                continue
-            if place is not None:
-                found.append(file_below(root, place if vector[0] == "p" else place.replace("%", "%25")))
+            read = DeletionVector(
+                storage_type=vector[0], path_or_inline_dv=text, size_in_bytes=0, cardinality=0
+            )
+            with suppress(ProtocolError):
+                if (place := dv_path(read)) is not None:
+                    found.append(file_below(root, place if vector[0] == "p" else place.replace("%", "%25")))
     return [name for name in found if name is not None]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.coordinator.guard import handle_foreign_commits
@@ -85,14 +85,8 @@ def vacuum(
 ) -> list[str]:
     """Delete (or list) data files that no retained version references, whichever version is open.
 
-    Args:
-        table: The open table.
-        dry_run: Only list.
-        retention_hours: How long removed files stay; by default as the table's property says.
-        enforce: Refuse a shorter retention than the property's.
-        full: Also delete files below the root that no version references.
-        keep_versions: Versions whose files stay.
-        commit_properties: Custom metadata and application transactions of the commits.
+    To ``enforce`` is to refuse a shorter retention than the table's property asks for. A ``full`` vacuum also
+    deletes files below the root that no version references.
     """
     if not table.is_live:
         raise UnsupportedOperationError(
@@ -114,15 +108,17 @@ def vacuum(
     _settle(table, found)
     if not found.files:
         return []
-    going = _Going(table, found)
+    condemned = _Condemned(table, found)
     metrics = {"numFilesToDelete": len(found.files), "sizeOfDataToDelete": sum(found.files.values())}
     info, *_ = commit_info("VACUUM START", found.parameters, metrics, commit_properties)
-    _commit(table, [info], own=going.record)
-    deleted = _delete(table, found, going)
+    _commit(table, [info], own=condemned.record)
+    deleted = _delete(table, found, condemned)
     metrics = {"numDeletedFiles": len(deleted), "numVacuumedDirectories": 0}
     end = commit_info("VACUUM END", {"status": "COMPLETED"}, metrics, commit_properties)
-    _commit(table, end, own=going.end)
-    going.ensure_ended()
+    _commit(table, end, own=condemned.end)
+    if not condemned.ended:  # the commit repeated an earlier one, and did not run its statement
+        with table.database.write() as session:
+            condemned.end(session)
     return deleted
 
 
@@ -134,7 +130,7 @@ def _settle(table: TableHandle, found: VacuumPlan) -> None:
             vacuumed.end(session, table.row.table_id, [decode_path(path) for path in gone])
 
 
-class _Going:
+class _Condemned:
     """The files that a vacuum deletes, recorded in the database before the first deletion.
 
     They are chosen while the head is locked, from what no version has then. From there on a commit that adds
@@ -145,7 +141,7 @@ class _Going:
         self._database = table.database
         self._row = table.row
         self._found = found
-        self._ended = False
+        self.ended = False
         self.paths: list[str] = list(found.files)
         self.started = -1
 
@@ -159,13 +155,7 @@ class _Going:
 
     def end(self, session: Session) -> None:
         vacuumed.end(session, self._row.table_id, self.paths)
-        self._ended = True
-
-    def ensure_ended(self) -> None:
-        """Note the end without a commit, if the commit that was to do it was a repeated one."""
-        if not self._ended:
-            with self._database.write() as session:
-                self.end(session)
+        self.ended = True
 
     def release(self, paths: Collection[str]) -> None:
         """Allow commits again to add files that will not be deleted."""
@@ -184,7 +174,7 @@ def _plan(
     full: bool,
     dry_run: bool,
 ) -> VacuumPlan:
-    """What a vacuum of the newest version would delete: files that exist, and may be deleted."""
+    """What a vacuum of the newest version would delete."""
     source = table.source
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)
@@ -244,7 +234,7 @@ def _versions(wanted: Any) -> list[int]:
     return sorted({v for v in versions if v is not None})
 
 
-def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
+def _delete(table: TableHandle, found: VacuumPlan, condemned: _Condemned) -> list[str]:
     """Delete the recorded files, except those that other writers have added again or are about to commit.
 
     Commits that are adopted from the log are not refused, so live files are checked before each batch, and so
@@ -252,14 +242,14 @@ def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
     """
     store, root = table.root.store, table.row.location
     deleted: list[str] = []
-    seen, live = going.started, frozenset[str]()
-    paths = list(going.paths)
+    seen, live = condemned.started, frozenset[str]()
+    paths = list(condemned.paths)
     for start in range(0, len(paths), _BATCH):
         try:
             oldest = oldest_pending_write(root) if found.strangers else None
             now = _newest(table)
         except DeltaSqlError:
-            going.release(paths[start:])
+            condemned.release(paths[start:])
             raise
         if now.snapshot.version != seen:
             seen, live = now.snapshot.version, needed_by(SqlSource(table.database, now), root)
@@ -270,7 +260,7 @@ def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
             if path not in live and (oldest is None or found.strangers.get(path, oldest - 1) < oldest)
         ]
         if kept := set(batch).difference(due):
-            going.release(kept)
+            condemned.release(kept)
         failpoint("vacuum.deleting")
         store.delete_all(due)
         deleted += due
@@ -293,17 +283,9 @@ def _newest(table: TableHandle) -> OpenTable:
 def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -> None:
     """Commit the start or the end of a vacuum, which depends on no other commit."""
     for attempt in range(_RETRIES + 1):
-        work = WriteIntent(
-            table.row,
-            actions,
-            table.source.snapshot,
-            NOTHING,
-            root=table.root,
-            handled_features=SPARK_FEATURES,
-            own=(own,),
-        )
+        work = WriteIntent(table.row, actions, table.snapshot, NOTHING, root=table.root, own=(own,))
         try:
-            table.submit(work)
+            table.submit(replace(work, handled_features=SPARK_FEATURES))
         except ConflictError:
             if attempt == _RETRIES:
                 raise
@@ -350,16 +332,8 @@ def collect(
 ) -> Garbage:
     """Delete files below a table's root that dead operations left; nothing that a version in SQL names.
 
-    Args:
-        database: The catalog.
-        name: The table.
-        older_than_hours: Younger files stay: writers outside of the catalog may be about to commit them.
-        dry_run: Only look.
-        storage_options: Options for the table's store.
-
-    Raises:
-        TableFrozenError: The table is frozen, or its log is ahead: files that only the log names would go.
-        ClockSkewError: The clocks of host, database and store differ.
+    Younger files stay: writers outside of the catalog may be about to commit them. A table that is frozen, or
+    whose log is ahead, raises a TableFrozenError; clocks that differ raise a ClockSkewError.
     """
     opened = snapshots.open_table(database, name)
     table = opened.table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -68,12 +69,7 @@ class Range:
 def load_cdf(
     table: TableHandle, wanted: Range, *, columns: Sequence[str] | None, predicate: str | None
 ) -> pa.RecordBatchReader:
-    """Changed rows as a stream, with the type, the version and the time of each change as columns.
-
-    Raises:
-        VersionMissingError: The range begins after the newest version, or at one that is no longer kept.
-        ProtocolError: Changes were not recorded in the range.
-    """
+    """Changed rows as a stream, with the type, the version and the time of each change as columns."""
     predicate, columns = sql_text(predicate), names_of(columns)
     snapshot = table.source.snapshot
     schema = _feed_schema(snapshot.metadata)
@@ -103,13 +99,12 @@ def _rows(
 
 def _changes(table: TableHandle, wanted: Range) -> list[Change]:
     """The files that hold the changes of the range."""
-    head = table.source.snapshot.version
-    row = table.row
+    row, head = table.row, table.version
     if table.is_live:
         row = registry.find(table.database, table.name)
         head = row.head.version
     after = None if wanted.starting_timestamp is None else epoch_ms(wanted.starting_timestamp)
-    before = None if wanted.ending_timestamp is None else epoch_ms(wanted.ending_timestamp)
+    before = math.inf if wanted.ending_timestamp is None else epoch_ms(wanted.ending_timestamp)
     log = ChangeLog(table.database, row, table.root.options)
     first = wanted.starting_version if wanted.starting_version is not None else row.head.first_version
     last = head if wanted.ending_version is None else min(wanted.ending_version, head)
@@ -122,9 +117,7 @@ def _changes(table: TableHandle, wanted: Range) -> list[Change]:
     out: list[Change] = []
     vectors = Vectors(table.root)
     for version in log.versions(first, last):
-        if (after is not None and version.timestamp < after) or (
-            before is not None and version.timestamp > before
-        ):
+        if not (after or 0) <= version.timestamp <= before:
             continue
         if wanted.starting_version is None and not out:
             log.check_enabled(version.version)
@@ -176,8 +169,8 @@ def _as_feed(snapshot: Snapshot, *, typed: bool) -> Snapshot:
     schema = parse_schema(metadata.schema_string)
     mapped = mapping_mode(metadata)
     fields = list(schema.fields)
-    highest = max((leaf.field.field_id or 0 for leaf in schema.leaves()), default=0)
-    highest = max([highest, *(f.field_id or 0 for f in fields)], default=0)
+    known = (*fields, *(leaf.field for leaf in schema.leaves()))
+    highest = max((field.field_id or 0 for field in known), default=0)
     for number, (name, kind) in enumerate(zip(_NAMES, ("string", "long", "long"), strict=True), highest + 1):
         notes = {} if mapped == "none" else {FIELD_ID: number, PHYSICAL_NAME: name}
         fields.append(StructField(name, PrimitiveType(kind), metadata=notes))
@@ -243,7 +236,7 @@ ENABLED = "delta.enableChangeDataFeed"
 
 
 class Version(NamedTuple):
-    """One commit of the range: when it was made, and its actions."""
+    """One commit of the range, with its time."""
 
     version: int
     timestamp: int
@@ -251,18 +244,13 @@ class Version(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A file whose rows are changes of one version.
-
-    Attributes:
-        version: The version.
-        timestamp: Its time in epoch milliseconds.
-        kind: ``insert`` or ``delete``; None for a change data file, which has it row by row.
-        add: The file as an add action; its deletion vector excludes all other rows.
-    """
+    """A file whose rows are changes of one version."""
 
     version: int
     timestamp: int
+    #: ``insert`` or ``delete``; None for a change data file, which has it row by row
     kind: str | None
+    #: the file as an add action; its deletion vector excludes all other rows
     add: Add
 
 
@@ -333,8 +321,7 @@ class ChangeLog:
         for action in version.actions:
             if isinstance(action, Metadata) and not is_on(action, ENABLED):
                 raise _not_recorded(self._table.name, version.version)
-        written = [a for a in version.actions if isinstance(a, Cdc)]
-        if written:
+        if written := [a for a in version.actions if isinstance(a, Cdc)]:
             # nothing else counts: the data files also hold rows that were only copied
             yield from (_change(version, None, _as_add(c)) for c in written)
             return
@@ -360,9 +347,8 @@ class ChangeLog:
         if not poor or version == 0:
             return {}
         try:
-            before = SqlSource(
-                self._database, snapshots.open_table(self._database, self._table.name, version - 1)
-            ).adds()
+            opened = snapshots.open_table(self._database, self._table.name, version - 1)
+            before = SqlSource(self._database, opened).adds()
         except VersionMissingError:
             before = self._log.files(version - 1)
         return {a.key: a for a in before if a.key in poor}

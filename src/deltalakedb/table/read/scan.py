@@ -24,7 +24,7 @@ from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
 from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
-from deltalakedb.storage.durable import storage_error
+from deltalakedb.storage.durable import Translated
 from deltalakedb.table.roots import located
 from deltalakedb.table.scratch import ErrorContext, cautious, translate_errors
 from deltalakedb.table.sources import SqlSource
@@ -62,10 +62,6 @@ def raw_table(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> RawTable:
 
     It is loaded from a log into memory, so the log is gone when this returns; fetched files stay as long as
     the returned object. Never vacuum such a table.
-
-    Raises:
-        UnsupportedFeatureError: delta-rs does not read such a table.
-        FetchLimitError: The files would have to be fetched, and are too large for that.
     """
     adds = list(adds)
     refuse_shredded(snapshot, adds, root)
@@ -75,11 +71,9 @@ def raw_table(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> RawTable:
         path = work.path / commit_path(snapshot.version)
         floats = float_paths(parse_schema(snapshot.metadata.schema_string))
         files = work.lend([cautious(add, floats) for add in adds])
-        try:
+        with Translated("write", path):
             path.parent.mkdir()
             path.write_bytes(encode_commit([protocol, snapshot.metadata, *files]))
-        except OSError as error:
-            raise storage_error(error, "write", path) from error
         raw = _opened(snapshot, str(work.path))
     except BaseException:
         work.close()
@@ -208,10 +202,7 @@ def guarded(
 
 
 def check_files(source: Source, root: Root) -> None:
-    """Raise OutsidePathError if a version has files outside of the root, and the settings do not allow that.
-
-    For readers that open what the log names by themselves.
-    """
+    """Raise OutsidePathError for a file outside of the root; for readers that open the log's paths."""
     if root.paths.outside:
         return
     found = source.scan(("path", "dv_id"))

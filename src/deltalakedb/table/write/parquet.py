@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -51,14 +51,7 @@ _Pair: TypeAlias = tuple[Any, Any]
 
 
 def arrow_source(data: Any) -> Rows:
-    """Data as Arrow with a schema to look at; a stream is not read yet.
-
-    Args:
-        data: Arrow data, anything that speaks the Arrow PyCapsule interface, or a sequence of record batches.
-
-    Raises:
-        InvalidArgumentError: It is none of these.
-    """
+    """Data of any kind as Arrow with a schema to look at; a stream is not read yet."""
     if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         return data
     if hasattr(data, "__arrow_c_stream__"):
@@ -81,7 +74,7 @@ def arrow_source(data: Any) -> Rows:
 def write_files(
     data: Rows, plan: AppendPlan, root: Root, *, fsync: bool = True, flushes: Flushes | None = None
 ) -> list[Add]:
-    """Write data for an append to a table and commit nothing.
+    """Write data for an append, and commit nothing; return an add action for each file.
 
     Files have a hidden name until they are whole. Data streams: what waits in memory is bounded. If anything
     fails, every file written so far is removed again.
@@ -91,14 +84,7 @@ def write_files(
         plan: What was planned for the table and the data's schema.
         root: The table's root.
         fsync: Have files and folders on disk before returning.
-        flushes: Waits for files and folders to be on disk, if the caller has it wait before the commit.
-
-    Returns:
-        One add action for each file, none if there are no rows.
-
-    Raises:
-        SchemaError: The data breaks NOT NULL, or a value cannot be cast.
-        StorageError: A file cannot be written.
+        flushes: Flushes files and folders later, if the caller waits for it before the commit.
     """
     table, files = plan.table, _FileSet(root.new_files(fsync=fsync, flushes=flushes), plan)
     try:
@@ -130,7 +116,7 @@ def _pieces(source: Rows) -> Iterator[pa.RecordBatch]:
 
 
 def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches; an error of their maker becomes what stock makes of it, and stays the cause."""
+    """The batches; an error of their source becomes what stock makes of it, and stays the cause."""
     try:
         yield from batches
     except DeltaError:
@@ -244,10 +230,7 @@ class _OpenFile:
     def __init__(
         self, path: str, new: NewFile, values: Mapping[str, str | None], plan: AppendPlan, odd: frozenset[int]
     ) -> None:
-        self.path = path
-        self.file = new.file
-        self.values = values
-        self.odd = odd
+        self.path, self.file, self.values, self.odd = path, new.file, values, odd
         #: bounds of strings that are too long for a footer, and what columns of floating point hold
         self.long: dict[int, _Pair] = {}
         self.floats: dict[int, FloatColumn] = {}
@@ -284,7 +267,7 @@ class _FileSet:
         self._files = files
         self._plan = plan
         self._names = [column.name for column in plan.table.partition_columns]
-        self._partitions: dict[Key, _Partition] = {}
+        self._partitions: defaultdict[Key, _Partition] = defaultdict(_Partition)
         self._waiting = 0
         self._open: OrderedDict[Key, _OpenFile] = OrderedDict()
         self._written: list[str] = []
@@ -294,10 +277,7 @@ class _FileSet:
 
     def put(self, key: Key, rows: pa.RecordBatch) -> None:
         """Take rows of a partition; row groups are written as they become full."""
-        pending = self._partitions.get(key)
-        if pending is None:
-            pending = self._partitions[key] = _Partition()
-        size = rows.nbytes
+        pending, size = self._partitions[key], rows.nbytes
         pending.batches.append(rows)
         pending.rows += rows.num_rows
         pending.size += size
@@ -345,7 +325,7 @@ class _FileSet:
             self._close(key)
         opened = self._open.get(key) or self._begin(key, pending)
         opened.floats = {c: opened.floats[c] | f if c in opened.floats else f for c, f in floats.items()}
-        with Translated("write", f"{self._files.location}/{opened.path}"):
+        with self._translated(opened.path):
             before = opened.file.tell()
             _widen_long(opened.long, table, self._plan.table.leaves)
             opened.writer.write_table(table, row_group_size=self._plan.parquet.rows)
@@ -363,28 +343,26 @@ class _FileSet:
         name = f"part-{partition.files:05d}-{uuid.uuid4()}-c000{self._plan.parquet.suffix}"
         partition.files += 1
         path = f"{partition_path(values)}/{name}" if key else name
-        with Translated("write", f"{self._files.location}/{path}"):
+        with self._translated(path):
             opened = _OpenFile(path, self._files.begin(path), values, self._plan, partition.odd)
         self._open[key] = opened
         return opened
 
     def _close(self, key: Key) -> None:
         opened = self._open[key]
-        with Translated("write", f"{self._files.location}/{opened.path}"):
+        with self._translated(opened.path):
             size, modified = opened.finish()
         self._written.append(opened.path)
         del self._open[key]
         floats = {column: opened.floats[column] for column in opened.odd}
+        stats = _file_stats(opened.footers[0], self._plan, opened.long, floats)
+        path = encode_path(opened.path)
         self._adds.append(
-            Add(
-                path=encode_path(opened.path),
-                partition_values=opened.values,
-                size=size,
-                modification_time=modified,
-                data_change=True,
-                stats=_file_stats(opened.footers[0], self._plan, opened.long, floats),
-            )
+            Add(path=path, partition_values=opened.values, size=size, modification_time=modified, stats=stats)
         )
+
+    def _translated(self, path: str) -> Translated:
+        return Translated("write", f"{self._files.location}/{path}")
 
 
 # ---- statistics --------------------------------------------------------------------------------------------

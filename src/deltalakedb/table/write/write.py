@@ -302,7 +302,7 @@ def create_with(
         )
     failpoint("data.before")
     config = database.engine.config
-    with Scratch(root, table=name) as scratch:
+    with Scratch(root) as scratch:
         with translate_errors(ErrorContext(name, place, hint=create_options.hint)):
             operation(str(scratch.folder))
         harvest = scratch.harvest()
@@ -340,7 +340,7 @@ def replace_or_append(
     snapshot = table.source.snapshot
     check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     failpoint("data.before")
-    with Scratch(table.root, table=table.name) as scratch:
+    with Scratch(table.root) as scratch:
         scratch.lay(snapshot)
         with translate_errors(ErrorContext.at(table)):
             operation(str(scratch.folder))
