@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import UnsupportedOperationError
-from deltalakedb.protocol.actions import Metadata, Protocol
+from deltalakedb.protocol.actions import Action, Metadata, Protocol
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,
     MAX_WRITER_VERSION,
@@ -25,17 +26,13 @@ from deltalakedb.protocol.properties import (
 )
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
-from deltalakedb.table.handle import DEFAULT
-from deltalakedb.table.scratch import ErrorContext, Stage
+from deltalakedb.table.scratch import Call, ErrorContext, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from deltalake._internal import RawDeltaTable
-
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.handle import Hooks, TableHandle
+    from deltalakedb.table.handle import TableHandle
 
 #: properties that are fulfilled here and not by delta-rs, with the features that they need
 PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -47,51 +44,45 @@ _HINT: Final = "properties of your own need raise_if_not_exists=False"
 
 def alter(
     table: TableHandle,
-    run: Callable[[RawDeltaTable], Any],
+    call: Call,
     *,
-    hooks: Hooks = DEFAULT,
     validate: bool = False,
     about: ErrorContext | None = None,
     features: Sequence[str] = (),
+    **instead: Any,
 ) -> None:
     """Change metadata or protocol; to ``validate`` is to let delta-rs check every row, as for constraints."""
-    before = table.source.snapshot
+    before = table.snapshot
     adds, reads = (table.source.adds(), EVERYTHING) if validate else ((), NOTHING)
     with Stage(table, adds, reads) as stage:
-        stage.run(run, about)
+        stage.run(partial(call.on, **instead), about)
         harvest = stage.harvest()
         steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)
-        stage.submit(hooks, replace(harvest, steps=steps))
+        stage.submit(call.hooks, replace(harvest, steps=steps))
 
 
-def set_properties(
-    table: TableHandle,
-    properties: dict[str, str],
-    *,
-    must_exist: bool,
-    run: Callable[[RawDeltaTable, dict[str, str], bool], Any],
-    hooks: Hooks = DEFAULT,
-) -> None:
-    """Set properties, with the features that they stand for.
+def add_constraints(table: TableHandle, call: Call) -> None:
+    alter(table, call, validate=True)
 
-    ``run`` calls delta-rs with properties, and whether they must be ones it knows.
-    """
+
+def set_properties(table: TableHandle, call: Call) -> None:
+    """Set properties, with the features that they stand for."""
+    properties, must_exist = call["properties"], call["raise_if_not_exists"]
     check_properties(properties, table=table.name)
     features = features_named(properties, also=COMMITTER_FEATURES, table=table.name)
     properties = {k: v for k, v in without_feature_names(properties).items() if v is not None}
     ours = {k: v for k, v in properties.items() if k in PROPERTIES}
     others = {k: v for k, v in properties.items() if k not in PROPERTIES}
-    if ours.get(ROW_TRACKING, "").lower() == "true" and not is_on(
-        table.source.snapshot.metadata, ROW_TRACKING
-    ):
+    tracks = is_on(table.snapshot.metadata, ROW_TRACKING)
+    if ours.get(ROW_TRACKING, "").lower() == "true" and not tracks:
         _refuse_rows_without_ids(table)
     about = ErrorContext.at(table)._replace(hint=_HINT if must_exist and unknown_names(others) else None)
     if ours and others and must_exist:
         # delta-rs knows ours as little as a mistake: it is asked about the others alone
         with Stage(table, (), NOTHING) as stage:
-            stage.run(lambda raw: run(raw, others, True), about)
+            stage.run(partial(call.on, properties=others), about)
     known = must_exist and not ours
-    alter(table, lambda raw: run(raw, properties, known), hooks=hooks, about=about, features=features)
+    alter(table, call, about=about, features=features, properties=properties, raise_if_not_exists=known)
 
 
 def _completed(actions: Sequence[Action], before: Snapshot, features: Sequence[str]) -> list[Action]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -19,16 +19,12 @@ from deltalakedb.exceptions import (
     ProtocolError,
 )
 from deltalakedb.protocol import partition
-from deltalakedb.protocol.predicate import Unknown
+from deltalakedb.protocol.predicate import Expr, Unknown
 from deltalakedb.protocol.predicate_parser import from_dnf, parse_predicate
-from deltalakedb.protocol.schema import PrimitiveType, parse_schema
+from deltalakedb.protocol.schema import PrimitiveType, StructType, parse_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deltalakedb.protocol.actions import Metadata
-    from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.schema import StructType
 
 _FORMS = "pass SQL (\"id > 5\"), or tuples ([('id', '>', 5)]), or a list of lists of tuples"
 #: databases count in 64 bits

@@ -8,10 +8,10 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from deltalake import PostCommitHookProperties
+from deltalake import CommitProperties, PostCommitHookProperties
 
-from deltalakedb.address import parse_address
-from deltalakedb.commit.request import CommitRequest, TableChange, Write
+from deltalakedb.address import Address, parse_address
+from deltalakedb.commit.request import CommitRequest, NewTable, TableChange, UserStatement, Write
 from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.coordinator.follow_up import after_commit
 from deltalakedb.coordinator.gate import require_writable
@@ -27,13 +27,13 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.checkpointer import CheckpointOptions
-from deltalakedb.protocol.actions import CommitInfo, Metadata, Protocol, Txn
+from deltalakedb.protocol.actions import Action, CommitInfo, Metadata, Protocol, Txn
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import root_at, undo
-from deltalakedb.table.sources import SqlSource, check_open, open_source, version_at
+from deltalakedb.table.roots import PlacedFile, Root, root_at, undo
+from deltalakedb.table.sources import Source, SqlSource, check_open, open_source, version_at
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
@@ -42,18 +42,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     import deltalake
-    from deltalake import CommitProperties
 
-    from deltalakedb.address import Address
-    from deltalakedb.commit.request import NewTable, UserStatement
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.read.scan import RawTable
-    from deltalakedb.table.roots import PlacedFile, Root
-    from deltalakedb.table.sources import Source
     from deltalakedb.table.transaction import OldVersion, Transaction
 
 #: packages whose lines are not the user's own

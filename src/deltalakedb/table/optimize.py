@@ -5,78 +5,60 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.metastore.files import ADD_COLUMNS, add_from_row, read_some
-from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, Protocol
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import STATS_COLUMNS, mapping_mode
 from deltalakedb.protocol.read_set import NOTHING
-from deltalakedb.protocol.schema import ArrayType, MapType, StructField, StructType, parse_schema
+from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema
 from deltalakedb.protocol.stats import column_names
-from deltalakedb.table.handle import DEFAULT
-from deltalakedb.table.scratch import Stage, add_to_metrics, refuse_row_ids, with_metrics
+from deltalakedb.table.scratch import Call, Harvest, Stage, add_to_metrics, refuse_row_ids, with_metrics
 from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.write.plan import target_size
 from deltalakedb.table.write_locks import WORK_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
-    from deltalakedb.protocol.actions import Action, Add, Protocol
     from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.schema import DataType
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.handle import Hooks, TableHandle
-    from deltalakedb.table.scratch import Harvest
+    from deltalakedb.table.handle import TableHandle
 
 _ORDER: Final = ("add_version", "file_id")
 #: metrics that count every file that was looked at
 _COUNTED: Final = ("totalConsideredFiles", "totalFilesSkipped")
 
 
-def compact(
-    table: TableHandle,
-    filters: Any,
-    target: Any,
-    run: Callable[[Stage, Any, Any], str],
-    *,
-    hooks: Hooks = DEFAULT,
-) -> str:
-    """Join small neighbouring files; ``run`` calls delta-rs with the target size and the filters.
+def compact(table: TableHandle, call: Call) -> str:
+    """Join small neighbouring files.
 
     Return delta-rs's metrics as JSON, counting all files of the table that match the filters.
     """
     refuse_row_ids(table)
+    filters, target = call["partition_filters"], call["target_size"]
     if target is None:
-        target = target_size(table.source.snapshot.metadata)
+        target = target_size(table.snapshot.metadata)
     where = table.where_or_all(filters)
     valid = isinstance(target, int) and target > 0
     adds, between, left_out = _to_compact(table, where, target) if valid else ([], frozenset[str](), 0)
     plain = _plain(table)
     with Stage(table, adds, NOTHING, unlent=between, shown=plain.snapshot if plain else None) as stage:
-        wanted = plain.filters(filters) if plain else filters
-        metrics = json.loads(stage.run(lambda _: run(stage, target, wanted)))
+        filters = plain.filters(filters) if plain else filters
+        metrics = json.loads(stage.run(partial(call.on, target_size=target, partition_filters=filters)))
         more = left_out - len(between)
-        stage.submit(hooks, with_metrics(_harvest(stage, plain), more, *_COUNTED))
+        stage.submit(call.hooks, with_metrics(_harvest(stage, plain), more, *_COUNTED))
     return json.dumps(add_to_metrics(metrics, more, *_COUNTED))
 
 
-def z_order(
-    table: TableHandle,
-    columns: Any,
-    filters: Any,
-    run: Callable[[Stage, Any, Any], str],
-    *,
-    hooks: Hooks = DEFAULT,
-) -> str:
-    """Rewrite the files of the partitions that match the filters, in the order of a curve through columns.
-
-    ``run`` calls delta-rs with the columns and the filters, and returns its metrics as JSON.
-    """
+def z_order(table: TableHandle, call: Call) -> str:
+    """Rewrite the files of the partitions that match the filters, in the order of a curve through columns."""
     refuse_row_ids(table)
+    columns, filters = call["z_order_columns"], call["partition_filters"]
     # nothing is read whose change would matter: rows stay what they are
     with table.source.without_tracking():
         rows = _ordered(table, table.where_or_all(filters), ADD_COLUMNS)
@@ -85,9 +67,9 @@ def z_order(
         if plain is not None:
             columns = plain.names(columns) if isinstance(columns, list) else columns
             filters = plain.filters(filters)
-        metrics = stage.run(lambda _: run(stage, columns, filters))
-        stage.submit(hooks, _harvest(stage, plain))
-    return metrics
+        metrics = stage.run(partial(call.on, z_order_columns=columns, partition_filters=filters))
+        stage.submit(call.hooks, _harvest(stage, plain))
+    return str(metrics)
 
 
 def _plain(table: TableHandle) -> Unmapped | None:

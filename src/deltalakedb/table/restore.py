@@ -15,10 +15,10 @@ from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.table.arguments import epoch_ms, whole_number
-from deltalakedb.table.handle import DEFAULT, WriteIntent, commit_info
-from deltalakedb.table.roots import located
+from deltalakedb.table.handle import DEFAULT, Hooks, TableHandle, WriteIntent, commit_info
+from deltalakedb.table.roots import Root, located
 from deltalakedb.table.scratch import removes
-from deltalakedb.table.sources import SqlSource
+from deltalakedb.table.sources import Source, SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Action, Add, Protocol
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.handle import Hooks, TableHandle
-    from deltalakedb.table.roots import Root
-    from deltalakedb.table.sources import Source
 
 #: column ids are never used again, not even after a restore
 _HIGHEST_COLUMN = "delta.columnMapping.maxColumnId"

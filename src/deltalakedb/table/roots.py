@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -25,7 +25,7 @@ from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import FetchLimitError, StorageError, StorageMissingError
 from deltalakedb.protocol.dv import block_range, decode_block, inline_dv, resolve_dv
 from deltalakedb.protocol.paths import TablePaths, decode_path, encode_path, is_absolute, is_url, relative_to
-from deltalakedb.settings import Config, get_config
+from deltalakedb.settings import Config, RemoteConfig, get_config
 from deltalakedb.storage.durable import Flushes
 from deltalakedb.storage.store import Store, open_store
 from deltalakedb.table.locations import is_local
@@ -33,12 +33,10 @@ from deltalakedb.table.write_locks import WORK_FOLDER, make_folder, remove_folde
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
 
     import pyarrow.fs as pafs
 
     from deltalakedb.protocol.actions import Add, DeletionVector
-    from deltalakedb.settings import RemoteConfig
     from deltalakedb.storage.remote import RemoteStore, Upload
 
 logger = logging.getLogger(__name__)

@@ -41,9 +41,9 @@ from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.storage.durable import Translated
-from deltalakedb.table.handle import DEFAULT, WriteIntent
+from deltalakedb.table.handle import DEFAULT, QUIET, Hooks, TableHandle, WriteIntent
 from deltalakedb.table.locations import url_of
-from deltalakedb.table.roots import LENT
+from deltalakedb.table.roots import LENT, Root
 from deltalakedb.table.unreadable import unreadable
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
-    from deltalakedb.table.handle import Hooks, TableHandle
-    from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
 _MINUS_ZERO: Final = re.compile(r"-(?:0+(?:\.0*)?|\.0+)(?:[eE][+-]?\d{1,4})?")
@@ -296,6 +294,33 @@ def cautious(add: Add, floats: Sequence[tuple[str, ...]], *, if_equal: bool = Fa
     if stats == add.stats and values == add.partition_values:
         return add
     return replace(add, stats=stats, partition_values=values)
+
+
+_HOOKS: Final = "post_commithook_properties"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a method of delta-rs's ``RawDeltaTable``, which can be repeated on a scratch table."""
+
+    name: str
+    arguments: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    @property
+    def hooks(self) -> Hooks:
+        return Hooks.of(self[_HOOKS])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments without the hooks, which are ours to run."""
+        return {name: value for name, value in self.arguments.items() if name != _HOOKS}
+
+    def on(self, raw: RawDeltaTable, **instead: Any) -> Any:
+        """Repeat the call on delta-rs's own table, without hooks and with some arguments replaced."""
+        return getattr(raw, self.name)(**self.arguments | {_HOOKS: QUIET} | instead)
 
 
 T = TypeVar("T")

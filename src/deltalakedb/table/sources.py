@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -16,31 +16,26 @@ from deltalakedb.delta_log.listing import newest_at
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import LogError, VersionMissingError
 from deltalakedb.metastore import commits, files, registry, snapshots
-from deltalakedb.metastore.engines.base import arrow_array
-from deltalakedb.protocol.actions import Remove
+from deltalakedb.metastore.engines.base import Session, arrow_array
+from deltalakedb.protocol.actions import Action, Add, FileKey, Remove
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import check_readable, check_schema
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.predicate import to_physical
+from deltalakedb.protocol.predicate import Expr, to_physical
 from deltalakedb.protocol.read_set import NOTHING, ReadSet
 from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.protocol.txn_log import Snapshot
+from deltalakedb.protocol.txn_log import Commit, Committed, Snapshot
 from deltalakedb.table.arguments import checked_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.rows import OpenTable, Table
-    from deltalakedb.protocol.actions import Action, Add, FileKey
-    from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.txn_log import Commit, Committed
 
 
 class Source(ABC):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import deltalake
 
-from deltalakedb.address import validate_table_name
+from deltalakedb.address import Address, validate_table_name
 from deltalakedb.commit.fold import fold
 from deltalakedb.commit.request import CommitRequest, NewTable, TableChange, Write
 from deltalakedb.coordinator.coordinator import Coordinator
@@ -28,21 +28,20 @@ from deltalakedb.metastore import registry, snapshots
 from deltalakedb.metastore.commits import by_transaction
 from deltalakedb.metastore.outbox import group
 from deltalakedb.metastore.registry import NameChange
-from deltalakedb.metastore.rows import Head, Table
+from deltalakedb.metastore.rows import Head, OpenTable, Table
 from deltalakedb.metastore.user_sql import checked_statement
-from deltalakedb.protocol.read_set import NOTHING
-from deltalakedb.protocol.txn_log import Committed
+from deltalakedb.protocol.read_set import NOTHING, Isolation
+from deltalakedb.protocol.txn_log import Committed, Snapshot
 from deltalakedb.storage.durable import Flushes
-from deltalakedb.table.drop_in.delta_table import table_of
-from deltalakedb.table.handle import Hooks, TableHandle, warn_nothing_written
+from deltalakedb.table.drop_in.delta_table import DeltaTable, table_of
+from deltalakedb.table.handle import Hooks, TableHandle, WriteIntent, warn_nothing_written
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import undo
+from deltalakedb.table.roots import PlacedFile, Root, undo
 from deltalakedb.table.sources import Overlay, SqlSource, check_open, open_source, remembered
 from deltalakedb.table.write.write import (
     create_with,
     known_mode,
     split_options,
-    without_hooks,
     write_to,
 )
 from deltalakedb.table.write_locks import WriteLocks
@@ -53,17 +52,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from deltalakedb.address import Address
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.read_set import Isolation
-    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.spark.transaction import SparkTransaction
-    from deltalakedb.table.drop_in.delta_table import DeltaTable
-    from deltalakedb.table.handle import WriteIntent
-    from deltalakedb.table.roots import PlacedFile, Root
 
 #: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
 _LONGEST_ID: Final = 200
@@ -89,19 +81,6 @@ class _Participant:
     handled_features: frozenset[str] = frozenset()
     #: it was dropped although commits may be unpublished
     forced: bool = False
-
-    def rename(self, new_name: str) -> None:
-        self.name = new_name
-        self.handle.address = self.handle.address.with_table(new_name)
-        if isinstance(self.table, NewTable):
-            self.table = replace(self.table, name=new_name)
-
-    def drop(self, *, force: bool) -> None:
-        """Forget the table, and what the transaction did to it so far."""
-        self.name, self.forced = None, force
-        self.operations.clear()
-        if isinstance(self.table, NewTable):
-            self.release({})
 
     def apply(self, work: WriteIntent) -> None:
         self.files += work.files
@@ -243,12 +222,12 @@ class Transaction:
         self._repeats = False
         self._statements: list[Callable[[Session], object]] = []
         self.uuid = str(uuid.uuid4()) if txn_uuid is None else _checked_id(txn_uuid)
-        #: what the transaction became, once it is committed
+        #: the outcome, once the transaction is committed
         self.result: TransactionResult | None = None
 
     @property
     def commits(self) -> Mapping[str, Committed]:
-        """What the transaction became, by table name; empty until it is committed."""
+        """The commits of the transaction by table name; empty until it is committed."""
         return {} if self.result is None else self.result.commits
 
     # ---- reading ---------------------------------------------------------------------------------------
@@ -309,7 +288,7 @@ class Transaction:
                 raise
             create_options = split_options(options, table=name)
             stock: Any = deltalake.write_deltalake
-            run = partial(stock, data=data, mode=mode, **without_hooks(options))
+            run = partial(stock, data=data, mode=mode, **options)
             self._create(name, location, run, create_options=create_options, storage_options=storage_options)
         else:
             table.use_options(storage_options)
@@ -330,12 +309,12 @@ class Transaction:
     ) -> DeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
         create_options = replace(split_options(options, table=name), comment=comment, tags=tags or {})
-        run = partial(deltalake.DeltaTable.create, schema=schema, **without_hooks(options))
+        run = partial(deltalake.DeltaTable.create, schema=schema, **options)
         self._create(name, location, run, create_options=create_options, storage_options=storage_options)
         return self.table(name)
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name, when the transaction commits. The old one is free at once."""
+        """Rename a table when the transaction commits; the transaction can use the old name at once."""
         validate_table_name(new_name)
         self.ready()
         if self._repeats:
@@ -349,16 +328,19 @@ class Transaction:
                 table=new_name,
                 suggestion="rename or drop its table first in the same transaction, or choose another name",
             )
-        participant.rename(new_name)
+        participant.name = new_name
+        participant.handle.address = self._address.with_table(new_name)
+        if isinstance(participant.table, NewTable):
+            participant.table = replace(participant.table, name=new_name)
 
     def drop_table(self, name: str, *, force: bool = False) -> None:
-        """Forget a table, when the transaction commits. Its files and `_delta_log` stay, its name is free.
+        """Drop a table when the transaction commits. Its files and `_delta_log` stay, its name is free.
 
-        What the transaction did to it before is not done; other tables are not affected.
+        The transaction's earlier changes of it are discarded; other tables are not affected.
 
         Args:
             name: The table.
-            force: Drop it although some commits were never published, and are then lost.
+            force: Drop it even if commits were never published; these are then lost.
         """
         self.ready()
         if self._repeats:
@@ -369,7 +351,10 @@ class Transaction:
             with self._database.read() as session:
                 registry.refuse_unpublished(session, table)
             refuse_fenced(self._database, table)
-        participant.drop(force=force)
+        participant.name, participant.forced = None, force
+        participant.operations.clear()
+        if isinstance(table, NewTable):
+            participant.release({})
 
     def execute(self, sql: str, params: tuple[Any, ...] = ()) -> None:
         """Queue a statement on the user's own tables; it runs inside the commit, after the checks.
@@ -426,7 +411,7 @@ class Transaction:
     # ---- ending ----------------------------------------------------------------------------------------
 
     def commit(self) -> Mapping[str, Committed]:
-        """Commit everything at once; on a conflict, ConflictError is raised and nothing happened."""
+        """Commit everything at once; a ConflictError means that nothing was changed."""
         self._require_active()
         planned = [(p.name or p.table.name, *p.change(self._isolation)) for p in self._tables]
         changes = [(name, change) for name, change, _ in planned if change is not None]
@@ -493,7 +478,7 @@ class Transaction:
         return {m.table: Committed(m.version, m.timestamp, replayed=True) for m in found}
 
     def rollback(self) -> None:
-        """Forget everything; files that were written are deleted."""
+        """Discard all changes, and delete the files that were written."""
         if self._state == "active":
             self._end("rolled back")
             self.flushes.forget()
@@ -503,7 +488,7 @@ class Transaction:
     # ---- inside ----------------------------------------------------------------------------------------
 
     def _participant(self, name: str) -> _Participant:
-        """A table that the transaction has touched, or touches now."""
+        """The table that has a name now; one that the transaction has not used yet becomes part of it."""
         session = self._reading()
         if (found := self._find(name)) is not None:
             return found
@@ -513,15 +498,14 @@ class Transaction:
         return self._add(name, opened.table, Overlay(SqlSource(self._database, opened)), opened.snapshot)
 
     def _find(self, name: str) -> _Participant | None:
-        """The table that has a name now, or None if the transaction has not touched it yet."""
-        found = next((p for p in self._tables if p.name == name), None)
-        if found is None and self._is_free(name):
+        """The table that has a name now, or None if the transaction has not used it yet."""
+        if self._is_free(name):
             raise TableMissingError(
                 f"the table {name!r} was dropped or renamed in this transaction",
                 table=name,
                 suggestion="use its new name, or create a table of that name",
             )
-        return found
+        return next((p for p in self._tables if p.name == name), None)
 
     def _is_free(self, name: str) -> bool:
         """Whether the snapshot's table of a name was dropped or renamed, and no other table has the name."""
@@ -592,15 +576,13 @@ class Transaction:
         return self._session
 
     def _require_active(self) -> None:
-        if self._state == "new":
-            raise InvalidArgumentError(
-                "the transaction has not begun", suggestion="write: with catalog.transaction() as tx: …"
-            )
-        if self._state != "active":
-            raise InvalidArgumentError(
-                f"the transaction is over: it was {self._state}",
-                suggestion="begin a new one with catalog.transaction()",
-            )
+        if self._state == "active":
+            return
+        over = f"the transaction is over: it was {self._state}"
+        raise InvalidArgumentError(
+            "the transaction has not begun" if self._state == "new" else over,
+            suggestion="use a new one: with catalog.transaction() as tx: …",
+        )
 
     def _end(self, state: str) -> None:
         self._state = state
@@ -612,7 +594,7 @@ class Transaction:
     def __enter__(self) -> Self:
         """Take the snapshot, and look up the tables of the last transaction: this one likely needs them."""
         if self._state != "new":
-            raise InvalidArgumentError(f"the transaction is over: it was {self._state}")
+            raise InvalidArgumentError(f"the transaction has begun already: it is {self._state}")
         names = [] if self._read_only else sorted(remembered(self._database).together)
         try:
             session = self._stack.enter_context(self._database.read_only(asking=bool(names)))
@@ -633,12 +615,10 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._state != "active":
-            return
-        if kind is None:
-            self.commit()
-        else:
+        if kind is not None:
             self.rollback()
+        elif self._state == "active":
+            self.commit()
 
 
 def _checked_id(given: str) -> str:

@@ -17,12 +17,10 @@ from deltalakedb.exceptions import (
     StorageUnavailableError,
 )
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.table.roots import located
+from deltalakedb.table.roots import Root, located
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from deltalakedb.table.roots import Root
 
     #: paths and sizes of the files that are read, as in the log; called after a failure
     Files = Callable[[], Iterable[tuple[str, int]]]

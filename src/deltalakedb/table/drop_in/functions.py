@@ -19,7 +19,7 @@ from deltalakedb.exceptions import AddressError, InvalidArgumentError, TableNotF
 from deltalakedb.metastore.database import Database
 from deltalakedb.table.drop_in.delta_table import DeltaTable, by_address, create_by_position, rebound
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import root_at
+from deltalakedb.table.roots import Root, root_at
 from deltalakedb.table.write.write import (
     create_at,
     create_or_replace,
@@ -32,8 +32,6 @@ from deltalakedb.table.write_locks import WORK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from deltalakedb.table.roots import Root
 
 
 def try_get_table_and_table_uri(
@@ -67,7 +65,6 @@ def _convert(
     *,
     uri: str,
     partition_schema: Any,
-    post_commithook_properties: Any,  # noqa: ARG001 - the mirror does these jobs
     **options: Any,
 ) -> None:
     address = parse_address(uri)
@@ -119,7 +116,6 @@ def _create_with_add_actions(
     add_actions: Any,
     mode: str,
     storage_options: Any,
-    post_commithook_properties: Any,  # noqa: ARG001 - the mirror does these jobs
     **options: Any,
 ) -> None:
     stock: Any = deltalake.transaction.create_table_with_add_actions

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +22,12 @@ from deltalakedb.protocol.paths import decode_path
 from deltalakedb.table import alter, dml, optimize, restore
 from deltalakedb.table.arguments import checked_number, instant_ms, names_of, sql_text
 from deltalakedb.table.dml import MergePlan
-from deltalakedb.table.handle import QUIET, Hooks, TableHandle
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.locations import url_of
 from deltalakedb.table.maintenance.vacuum import vacuum
 from deltalakedb.table.read import change_feed, scan
 from deltalakedb.table.read.scan import VECTOR_SCHEMA, Vectors, stock_schema
-from deltalakedb.table.scratch import rewrite
+from deltalakedb.table.scratch import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,37 +36,12 @@ if TYPE_CHECKING:
 
 #: what delta-rs itself reports for a table that was opened without options
 _LOG_BUFFER_PER_CORE = 4
-_HOOKS = "post_commithook_properties"
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A call of a method of ``RawDeltaTable``, which can be repeated on a scratch table."""
-
-    name: str
-    arguments: dict[str, Any]
-
-    def __getitem__(self, name: str) -> Any:
-        return self.arguments[name]
-
-    @property
-    def hooks(self) -> Hooks:
-        return Hooks.of(self[_HOOKS])
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The arguments without the hooks, which are ours to run."""
-        return {name: value for name, value in self.arguments.items() if name != _HOOKS}
-
-    def on(self, raw: RawDeltaTable, **instead: Any) -> Any:
-        """Repeat the call on delta-rs's own table, without hooks and with some arguments replaced."""
-        return getattr(raw, self.name)(**self.arguments | {_HOOKS: QUIET} | instead)
 
 
 class _Operation:
     """A method with the name and the signature of delta-rs's, which passes the handle and the call on."""
 
-    def __init__(self, run: Callable[[TableHandle, _Call], Any], *, refresh: bool = True) -> None:
+    def __init__(self, run: Callable[[TableHandle, Call], Any], *, refresh: bool = True) -> None:
         self.run = run
         self.refresh = refresh
 
@@ -77,7 +51,7 @@ class _Operation:
         def method(raw: RawSqlTable, /, *args: Any, **options: Any) -> Any:
             given = signature.bind(raw, *args, **options)
             given.apply_defaults()
-            call = _Call(name, {k: v for k, v in given.arguments.items() if k != "self"})
+            call = Call(name, {k: v for k, v in given.arguments.items() if k != "self"})
             if self.refresh:
                 raw.handle.refresh()
             return self.run(raw.handle, call)
@@ -87,7 +61,7 @@ class _Operation:
         setattr(owner, name, method)
 
 
-def _load_cdf(table: TableHandle, call: _Call) -> RecordBatchReader:
+def _load_cdf(table: TableHandle, call: Call) -> RecordBatchReader:
     rest = {name: value for name, value in call.arguments.items() if name not in ("columns", "predicate")}
     found = change_feed.load_cdf(
         table, change_feed.Range(**rest), columns=call["columns"], predicate=call["predicate"]
@@ -95,12 +69,20 @@ def _load_cdf(table: TableHandle, call: _Call) -> RecordBatchReader:
     return RecordBatchReader.from_arrow(found)
 
 
-def _vacuum(table: TableHandle, call: _Call) -> list[str]:
+def _restore(table: TableHandle, call: Call) -> str:
+    return json.dumps(restore.restore(table, **call.options, hooks=call.hooks).metrics)
+
+
+def _repair(table: TableHandle, call: Call) -> str:
+    return json.dumps(restore.repair(table, **call.options, hooks=call.hooks))
+
+
+def _vacuum(table: TableHandle, call: Call) -> list[str]:
     options = call.options
     return vacuum(table, enforce=options.pop("enforce_retention_duration"), **options)
 
 
-def _write(table: TableHandle, call: _Call) -> None:
+def _write(table: TableHandle, call: Call) -> None:
     from deltalakedb.table.write.write import write_to
 
     # the schema follows from the data
@@ -247,64 +229,20 @@ class RawSqlTable:
     def __datafusion_table_provider__(self, session: Any = None) -> Any:
         return scan.raw_of(self.handle).__datafusion_table_provider__(session)
 
-    delete = _Operation(
-        lambda table, call: dml.delete(
-            table, call["predicate"], lambda raw, meant: call.on(raw, predicate=meant), hooks=call.hooks
-        )
-    )
-    update = _Operation(
-        lambda table, call: rewrite(
-            table, table.where_or_all(call["predicate"]), lambda stage: call.on(stage.raw), hooks=call.hooks
-        )
-    )
-    create_merge_builder = _Operation(lambda table, call: MergePlan(table, call.arguments), refresh=False)
+    delete = _Operation(dml.delete)
+    update = _Operation(dml.update)
+    create_merge_builder = _Operation(MergePlan, refresh=False)
     write = _Operation(_write)
-    compact_optimize = _Operation(
-        lambda table, call: optimize.compact(
-            table,
-            call["partition_filters"],
-            call["target_size"],
-            lambda stage, size, where: call.on(stage.raw, target_size=size, partition_filters=where),
-            hooks=call.hooks,
-        )
-    )
-    z_order_optimize = _Operation(
-        lambda table, call: optimize.z_order(
-            table,
-            call["z_order_columns"],
-            call["partition_filters"],
-            lambda stage, by, where: call.on(stage.raw, z_order_columns=by, partition_filters=where),
-            hooks=call.hooks,
-        )
-    )
-    create_write_transaction = _Operation(
-        lambda table, call: dml.commit_existing_files(
-            table, call["mode"], call["partitions_filters"], call.on, hooks=call.hooks
-        )
-    )
-    restore = _Operation(
-        lambda table, call: json.dumps(restore.restore(table, **call.options, hooks=call.hooks).metrics)
-    )
-    repair = _Operation(
-        lambda table, call: json.dumps(restore.repair(table, **call.options, hooks=call.hooks))
-    )
+    compact_optimize = _Operation(optimize.compact)
+    z_order_optimize = _Operation(optimize.z_order)
+    create_write_transaction = _Operation(dml.commit_existing_files)
+    restore = _Operation(_restore)
+    repair = _Operation(_repair)
     vacuum = _Operation(_vacuum, refresh=False)
-    add_columns = add_feature = drop_constraints = drop_column_not_null = _Operation(
-        lambda table, call: alter.alter(table, call.on, hooks=call.hooks)
-    )
+    add_columns = add_feature = drop_constraints = drop_column_not_null = _Operation(alter.alter)
     set_table_name = set_table_description = set_column_metadata = add_columns
-    add_constraints = _Operation(
-        lambda table, call: alter.alter(table, call.on, hooks=call.hooks, validate=True)
-    )
-    set_table_properties = _Operation(
-        lambda table, call: alter.set_properties(
-            table,
-            call["properties"],
-            must_exist=call["raise_if_not_exists"],
-            run=lambda raw, some, must: call.on(raw, properties=some, raise_if_not_exists=must),
-            hooks=call.hooks,
-        )
-    )
+    add_constraints = _Operation(alter.add_constraints)
+    set_table_properties = _Operation(alter.set_properties)
 
     def merge_execute(self, merge_builder: MergePlan) -> str:
         return merge_builder.execute()

@@ -18,14 +18,13 @@ from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import file_below
 from deltalakedb.storage.store import ObjectMeta, RealPlaces, open_store
 from deltalakedb.table.locations import is_local
-from deltalakedb.table.sources import SqlSource
+from deltalakedb.table.sources import Source, SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import OpenTable, Table
-    from deltalakedb.table.sources import Source
 
 #: from so many folders on, an object store is listed once instead of being asked about each
 _LIST_FROM: Final = 100
@@ -214,8 +213,8 @@ def referenced_files(
 ) -> References:
     """What SQL knows of the files of a table at its newest version.
 
-    Files removed since the cutoff, a time in epoch milliseconds, are retained, and so are all files of the
-    ``kept`` versions. With ``with_changes``, change data files are looked for in the commits since the cutoff.
+    Files removed since the cutoff, a time in epoch milliseconds, are retained, as are all files of ``kept``
+    versions. With ``with_changes``, change data files are looked for in the commits since the cutoff.
     """
     root, version = opened.table.location, opened.snapshot.version
     sources: list[Source] = [SqlSource(database, opened), *kept]

@@ -25,7 +25,7 @@ from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import whole_number
-from deltalakedb.table.handle import WriteIntent, commit_info
+from deltalakedb.table.handle import TableHandle, WriteIntent, commit_info
 from deltalakedb.table.locations import is_local
 from deltalakedb.table.maintenance.live_files import (
     CHANGES,
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.table.handle import TableHandle
 
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION_MS: Final = 7 * DAY_MS

@@ -13,14 +13,14 @@ from pyroaring import BitMap64
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, LogError, ProtocolError, VersionMissingError
 from deltalakedb.metastore import commits, registry, snapshots
-from deltalakedb.protocol.actions import Add, Cdc, CommitInfo, Metadata, Remove
+from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, DeletionVector, Metadata, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import inline_dv
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import MAPPING_MODE, is_on, mapping_mode
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
 from deltalakedb.table.arguments import checked_number, epoch_ms, names_of, sql_text
-from deltalakedb.table.read.scan import Vectors, arrow_schema, conformed, guarded, known, raw_table
+from deltalakedb.table.read.scan import RawTable, Vectors, arrow_schema, conformed, guarded, known, raw_table
 from deltalakedb.table.sources import SqlSource
 
 if TYPE_CHECKING:
@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.protocol.actions import Action, DeletionVector
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.read.scan import RawTable
     from deltalakedb.table.roots import Root
 
 CHANGE_TYPE: Final = "_change_type"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial, reduce, wraps
 from operator import and_
 from typing import TYPE_CHECKING, Any
@@ -18,18 +18,16 @@ from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.partition import partition_columns
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.schema import Leaf, parse_schema
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.read.scan import arrow_schema, needs_delta_rs, scan
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.schema import Leaf
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 

@@ -25,9 +25,9 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
 from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
 from deltalakedb.storage.durable import Translated
-from deltalakedb.table.roots import located
+from deltalakedb.table.roots import Root, ScratchFolder, located
 from deltalakedb.table.scratch import ErrorContext, cautious, translate_errors
-from deltalakedb.table.sources import SqlSource
+from deltalakedb.table.sources import Source, SqlSource
 from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.roots import Root, ScratchFolder
-    from deltalakedb.table.sources import Source
 
 #: with one of these features a file may hold variants in pieces, and need not
 _SHREDDING: Final = frozenset({"variantShredding", "variantShredding-preview"})

@@ -6,7 +6,7 @@ import contextlib
 import math
 import uuid
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -20,12 +20,9 @@ from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import ExactFloat, encode_json
 from deltalakedb.protocol.partition import partition_path, serialize
 from deltalakedb.protocol.paths import encode_path
-from deltalakedb.storage.durable import Translated
+from deltalakedb.storage.durable import Flushes, Translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.roots import NewFile, NewFiles, Root
     from deltalakedb.table.write.plan import AppendPlan, Column, StatLeaf, WritePlan
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from deltalakedb.exceptions import DeltaSqlError, UnsupportedOperationError
-from deltalakedb.protocol.actions import Protocol
+from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.features import check_writable, reader_features, writer_features
 from deltalakedb.protocol.properties import INDEXED_COLUMNS, MAPPING_MODE, STATS_COLUMNS, number_or
 from deltalakedb.protocol.schema import (
     ArrayType,
+    DataType,
     MapType,
     PrimitiveType,
     StructField,
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
     from deltalake import ColumnProperties, WriterProperties
 
-    from deltalakedb.protocol.actions import Metadata
-    from deltalakedb.protocol.schema import DataType
     from deltalakedb.protocol.txn_log import Snapshot
 
 TARGET_FILE_SIZE: Final = "delta.targetFileSize"

@@ -6,7 +6,7 @@ New tables get what delta-rs cannot give them: named features, in-commit timesta
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import deltalake
 import pyarrow as pa
-from deltalake import Transaction
+from deltalake import CommitProperties, Transaction
 
-from deltalakedb.address import is_deltasql, parse_address
+from deltalakedb.address import Address, is_deltasql, parse_address
 from deltalakedb.commit.request import NewTable
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
@@ -70,21 +70,16 @@ from deltalakedb.table.locations import is_local, normal_location, place_for
 from deltalakedb.table.roots import root_at, undo
 from deltalakedb.table.scratch import ErrorContext, Scratch, removes, rewrite, submit, translate_errors
 from deltalakedb.table.sources import SqlSource, remembered
-from deltalakedb.table.write.parquet import arrow_source, write_files
+from deltalakedb.table.write.parquet import Rows, arrow_source, write_files
 from deltalakedb.table.write.plan import plan_append
 from deltalakedb.table.write_locks import write_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from deltalake import CommitProperties
-
-    from deltalakedb.address import Address
     from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.settings import Config
     from deltalakedb.table.transaction import Transaction as TableTransaction
-    from deltalakedb.table.write.parquet import Rows
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
 _MODES = ("error", "append", "overwrite", "ignore")
@@ -120,7 +115,8 @@ def split_options(options: dict[str, Any], *, table: str | None = None) -> Creat
 
     Raises InvalidArgumentError or UnsupportedFeatureError for values and features that we cannot write.
     """
-    hooks = Hooks.of(options.pop("post_commithook_properties", None))
+    hooks = Hooks.of(options.get("post_commithook_properties"))
+    options["post_commithook_properties"] = QUIET
     given = options.get("configuration")
     if not given or not isinstance(given, Mapping):
         return CreateOptions(hooks=hooks)  # delta-rs refuses what it cannot read
@@ -140,10 +136,6 @@ def split_options(options: dict[str, Any], *, table: str | None = None) -> Creat
 
 def _is_true(value: str | None) -> bool:
     return str(value).strip().lower() == "true"
-
-
-def without_hooks(options: dict[str, Any]) -> dict[str, Any]:
-    return {**options, "post_commithook_properties": QUIET}
 
 
 def _apply_options(
@@ -221,7 +213,7 @@ def create_table(
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
     create_options = replace(split_options(options), comment=comment, tags=tags or {})
     stock: Any = deltalake.DeltaTable.create
-    run = partial(stock, schema=schema, **without_hooks(options))
+    run = partial(stock, schema=schema, **options)
     create_or_replace(table_uri, mode, run, create_options, storage_options)
 
 
@@ -444,7 +436,7 @@ def write_deltalake(
     table = open_existing(address, storage_options)
     if table is None:
         create_options = split_options(options, table=address.table)
-        run = partial(_stock, data=data, mode=mode, predicate=predicate, **without_hooks(options))
+        run = partial(_stock, data=data, mode=mode, predicate=predicate, **options)
         create_at(address, run, create_options, storage_options)
         return
     if mode != "error":
@@ -515,7 +507,7 @@ def write_to(
         if append(table, data, options, hooks=hooks):
             return
     # beside an append, a predicate is what every new row must meet
-    run = partial(_stock, data=data, mode=mode, predicate=predicate, **without_hooks(options))
+    run = partial(_stock, data=data, mode=mode, predicate=predicate, **options)
     if predicate is not None and mode == "overwrite":
         where = table.where_or_all(predicate)
         rewrite(table, where, lambda stage: run(str(stage.folder)), hooks=hooks)
