@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import UnsupportedOperationError
+from deltalakedb.protocol import properties
 from deltalakedb.protocol.actions import Action, Metadata, Protocol
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,
@@ -15,14 +16,6 @@ from deltalakedb.protocol.features import (
     used_features,
     with_features,
     writer_features,
-)
-from deltalakedb.protocol.properties import (
-    IN_COMMIT_TIMESTAMPS,
-    ROW_TRACKING,
-    check_properties,
-    is_on,
-    unknown_names,
-    without_feature_names,
 )
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
@@ -36,8 +29,8 @@ if TYPE_CHECKING:
 
 #: properties that are fulfilled here and not by delta-rs, with the features that they need
 PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
-    IN_COMMIT_TIMESTAMPS: ("inCommitTimestamp",),
-    ROW_TRACKING: ("domainMetadata", "rowTracking"),
+    properties.IN_COMMIT_TIMESTAMPS: ("inCommitTimestamp",),
+    properties.ROW_TRACKING: ("domainMetadata", "rowTracking"),
 }
 _HINT: Final = "properties of your own need raise_if_not_exists=False"
 
@@ -66,34 +59,36 @@ def add_constraints(table: TableHandle, call: Call) -> None:
 
 
 def set_properties(table: TableHandle, call: Call) -> None:
-    """Set properties, with the features that they stand for."""
-    properties, must_exist = call["properties"], call["raise_if_not_exists"]
-    check_properties(properties, table=table.name)
-    features = features_named(properties, also=COMMITTER_FEATURES, table=table.name)
-    properties = {k: v for k, v in without_feature_names(properties).items() if v is not None}
-    ours = {k: v for k, v in properties.items() if k in PROPERTIES}
-    others = {k: v for k, v in properties.items() if k not in PROPERTIES}
-    tracks = is_on(table.snapshot.metadata, ROW_TRACKING)
-    if ours.get(ROW_TRACKING, "").lower() == "true" and not tracks:
+    wanted, must_exist = call["properties"], call["raise_if_not_exists"]
+    properties.check_properties(wanted, table=table.name)
+    features = features_named(wanted, also=COMMITTER_FEATURES, table=table.name)
+    wanted = {k: v for k, v in properties.without_feature_names(wanted).items() if v is not None}
+    ours = {k: v for k, v in wanted.items() if k in PROPERTIES}
+    others = {k: v for k, v in wanted.items() if k not in PROPERTIES}
+    tracks = properties.is_on(table.snapshot.metadata, properties.ROW_TRACKING)
+    if ours.get(properties.ROW_TRACKING, "").lower() == "true" and not tracks:
         _refuse_rows_without_ids(table)
-    about = ErrorContext.at(table)._replace(hint=_HINT if must_exist and unknown_names(others) else None)
+    about = ErrorContext.at(table)._replace(
+        hint=_HINT if must_exist and properties.unknown_names(others) else None
+    )
     if ours and others and must_exist:
         # delta-rs knows ours as little as a mistake: it is asked about the others alone
         with Stage(table, (), NOTHING) as stage:
             stage.run(partial(call.on, properties=others), about)
     known = must_exist and not ours
-    alter(table, call, about=about, features=features, properties=properties, raise_if_not_exists=known)
+    alter(table, call, about=about, features=features, properties=wanted, raise_if_not_exists=known)
 
 
 def _completed(actions: Sequence[Action], before: Snapshot, features: Sequence[str]) -> list[Action]:
     """Actions with the features that the metadata needs and delta-rs does not add."""
     actions = [
-        with_row_columns(a) if isinstance(a, Metadata) and is_on(a, ROW_TRACKING) else a for a in actions
+        with_row_columns(a) if isinstance(a, Metadata) and properties.is_on(a, properties.ROW_TRACKING) else a
+        for a in actions
     ]
     metadata = next((a for a in actions if isinstance(a, Metadata)), before.metadata)
     given = next((a for a in actions if isinstance(a, Protocol)), None)
     protocol = given or before.protocol
-    needed = {f for name, named in PROPERTIES.items() if is_on(metadata, name) for f in named}
+    needed = {f for name, named in PROPERTIES.items() if properties.is_on(metadata, name) for f in named}
     if protocol.min_writer_version >= MAX_WRITER_VERSION > before.protocol.min_writer_version:
         # naming features ends the time in which the version implied them
         needed |= used_features(metadata) & writer_features(before.protocol)

@@ -45,16 +45,8 @@ class ArrowColumnError(InvalidArgumentError, pa.ArrowInvalid):  # type: ignore[m
 def predicate_of(where: Any, metadata: Metadata, *, files_only: bool = False) -> Expr | None:
     """The predicate of a SQL text or of filters in disjunctive normal form.
 
-    A pyarrow expression selects no files: pyarrow itself applies it to fragments and rows.
-
-    Args:
-        where: The filters.
-        metadata: The table's metadata.
-        files_only: Whether they only select files; values are then converted to their columns' types.
-
-    Raises:
-        ArgumentTypeError: It is none of these.
-        PredicateError: It cannot be parsed.
+    With ``files_only`` it only selects files; values are then converted to their columns' types. A pyarrow
+    expression selects no files: pyarrow itself applies it to fragments and rows.
     """
     if where is None or (isinstance(where, list | tuple) and not where):
         return None

@@ -32,9 +32,8 @@ from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import PlacedFile, Root, root_at, undo
+from deltalakedb.table.roots import PlacedFile, Root, reading, root_at, undo
 from deltalakedb.table.sources import Source, SqlSource, check_open, open_source, version_at
-from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
     import os
@@ -111,7 +110,6 @@ class WriteIntent:
 
     @property
     def steps(self) -> list[Sequence[Action]]:
-        """The actions of each version, in order."""
         return [s for s in (self.actions, *self.then) if s]
 
 
@@ -206,7 +204,6 @@ class TableHandle:
             )
 
     def use_options(self, storage_options: Mapping[str, str] | None) -> None:
-        """Use these storage options from now on; None keeps the current ones."""
         if storage_options is not None:
             self.storage_options, self._root = dict(storage_options), None
 
@@ -264,7 +261,6 @@ class TableHandle:
         self.require_folder()
 
     def require_folder(self) -> None:
-        """Refuse to write if the folder of a published table is gone."""
         require_writable(self.database, self.row, self.root.store)
 
     def update(self) -> None:
@@ -292,7 +288,6 @@ class TableHandle:
         return version_at(self.database, self.row, moment, self.storage_options, strict=strict)
 
     def newest_version(self) -> int:
-        """The newest version that can be seen from here."""
         if not self.is_live:
             return self.version
         return registry.find(self.database, self.name).head.version
@@ -355,7 +350,6 @@ class TableHandle:
         self._transaction, self._ended = None, None
 
     def where(self, predicate: Any, *, files_only: bool = False) -> Expr | None:
-        """Parse a predicate, as `predicate_of` does."""
         return predicate_of(predicate, self.snapshot.metadata, files_only=files_only)
 
     def where_or_all(self, predicate: Any) -> Expr | None:

@@ -12,22 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from deltalake._internal import RawDeltaTable
 
+from deltalakedb import exceptions
 from deltalakedb.delta_log.names import LOG_FOLDER, commit_path, parse_name
 from deltalakedb.exceptions import (
-    CommitError,
-    CommitFailedError,
-    DeltaError,
-    DeltaProtocolError,
     DeltaSqlError,
-    InvalidArgumentError,
     OperationError,
     ProtocolError,
     SchemaError,
-    SchemaMismatchError,
     StorageError,
-    StorageMissingError,
     UnsupportedFeatureError,
-    UnsupportedOperationError,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
@@ -43,8 +36,7 @@ from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.storage.durable import Translated
 from deltalakedb.table.handle import DEFAULT, QUIET, Hooks, TableHandle, WriteIntent
 from deltalakedb.table.locations import url_of
-from deltalakedb.table.roots import LENT, Root
-from deltalakedb.table.unreadable import unreadable
+from deltalakedb.table.roots import LENT, Root, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -58,14 +50,14 @@ _MINUS_ZERO: Final = re.compile(r"-(?:0+(?:\.0*)?|\.0+)(?:[eE][+-]?\d{1,4})?")
 
 #: exception class of delta-rs -> our subclass of it; any other class is raised unchanged
 _OURS: Mapping[type[BaseException], type[DeltaSqlError]] = {
-    SchemaMismatchError: SchemaError,
-    CommitFailedError: CommitError,
-    DeltaProtocolError: ProtocolError,
-    DeltaError: OperationError,
-    FileNotFoundError: StorageMissingError,
+    exceptions.SchemaMismatchError: SchemaError,
+    exceptions.CommitFailedError: exceptions.CommitError,
+    exceptions.DeltaProtocolError: ProtocolError,
+    exceptions.DeltaError: OperationError,
+    FileNotFoundError: exceptions.StorageMissingError,
     OSError: StorageError,
-    NotImplementedError: UnsupportedOperationError,
-    ValueError: InvalidArgumentError,
+    NotImplementedError: exceptions.UnsupportedOperationError,
+    ValueError: exceptions.InvalidArgumentError,
     Exception: OperationError,
 }
 _LENT = rf"(?:/{LENT}\d*)?"
@@ -174,7 +166,6 @@ class Harvest:
         return tuple(a for step in self.steps for a in step)
 
     def each(self, change: Callable[[Action], Action]) -> Harvest:
-        """Return a copy with ``change`` applied to every action."""
         return replace(self, steps=tuple(tuple(map(change, step)) for step in self.steps))
 
     def in_place(self, names: Mapping[str, str]) -> Harvest:
@@ -315,7 +306,6 @@ class Call:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The arguments without the hooks, which are ours to run."""
         return {name: value for name, value in self.arguments.items() if name != _HOOKS}
 
     def on(self, raw: RawDeltaTable, **instead: Any) -> Any:
@@ -388,7 +378,6 @@ class Stage(Scratch):
             raise
 
     def run(self, operation: Callable[[RawDeltaTable], T], about: ErrorContext | None = None) -> T:
-        """Call delta-rs, and raise its errors as typed errors about the table."""
         with translate_errors(about or ErrorContext.at(self._table)):
             return operation(self.raw)
 

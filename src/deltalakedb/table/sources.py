@@ -72,7 +72,6 @@ class Source(ABC):
             return int(self.scan(("path",)).num_rows)
 
     def num_records(self) -> int:
-        """The number of rows according to the statistics."""
         return sum(n for n in self.scan(("num_records",)).column(0).to_pylist() if n is not None)
 
     @property
@@ -112,13 +111,11 @@ class SqlSource(Source):
         return (files.add_from_row(r) for b in batches for r in b.to_pylist())
 
     def history(self, limit: int | None) -> Sequence[Commit]:
-        rows = commits.history(
-            self.database, self.opened.table, upto=self.opened.snapshot.version, limit=limit
-        )
+        rows = commits.history(self.database, self.opened.table, upto=self.snapshot.version, limit=limit)
         return [row.commit() for row in rows]
 
     def txn_version(self, app_id: str) -> int | None:
-        found = snapshots.txn(self.database, self.opened.table, self.opened.snapshot.version, app_id)
+        found = snapshots.txn(self.database, self.opened.table, self.snapshot.version, app_id)
         return None if found is None else found.version
 
     def num_files(self) -> int:
@@ -161,15 +158,7 @@ def open_source(
     *,
     session: Session | None = None,
 ) -> tuple[Table, Source]:
-    """A table's row, and the reader of a version: SQL, or the log for versions before SQL's first.
-
-    Args:
-        database: The catalog's database.
-        name: The table.
-        version: The version; by default the newest.
-        storage_options: Options for the object store.
-        session: The session to look it up with.
-    """
+    """A table's row, and the reader of a version (None: the newest): SQL, or the log before SQL's first."""
     if version is not None:
         version = checked_number(version, "version")
     try:
@@ -259,8 +248,7 @@ def _file_row(add: Add) -> dict[str, Any]:
 class Overlay(Source):
     """A transaction's view of a table: its own changes on top of a source, whose reads are recorded.
 
-    Args:
-        base: The table at the transaction's snapshot; None for a table that the transaction creates.
+    The base is the table at the transaction's snapshot; None for a table that the transaction creates.
     """
 
     def __init__(self, base: Source | None) -> None:
@@ -334,7 +322,7 @@ class Overlay(Source):
 
     def _own(self, where: Expr | None) -> list[Add]:
         mine = list(self._changes.files.values())
-        return list(_candidates(mine, where, self.snapshot)) if mine else mine
+        return list(_candidates(mine, where, self.snapshot)) if mine else []
 
     def _note(self, where: Expr | None, keys: Iterable[FileKey]) -> None:
         if where is None:
@@ -380,7 +368,6 @@ class FileLists:
             return best, self._lists[best]
 
     def put(self, key: _Key, found: pa.Table) -> None:
-        """Keep a list, if it leaves room for others."""
         size = held_bytes(found)
         with self._lock:
             if size > self._limit // 2 or key in self._lists:
@@ -403,15 +390,12 @@ class Remembered:
 
     A blind append depends only on a table's schema and protocol, and the commit checks under the lock whether
     these or the table's name have changed. So it need not look the table up again.
-
-    Attributes:
-        lists: Lists of files.
-        tables: Tables as they were last appended to.
-        together: The tables of the last transaction, which the next one likely touches again.
     """
 
     lists: FileLists
+    #: tables as they were last appended to
     tables: dict[str, OpenTable] = field(default_factory=dict)
+    #: the tables of the last transaction, which the next one likely uses again
     together: frozenset[str] = frozenset()
 
     def appended(self, opened: OpenTable, done: Committed) -> None:
@@ -441,7 +425,6 @@ def remembered(database: Database) -> Remembered:
 
 
 def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.Table:
-    """Columns of every file of a version, from memory if they are there."""
     snapshot, table, kept = opened.snapshot, opened.table, remembered(database).lists
     which = (table.table_id, table.created_at, snapshot.metadata.id, database.exchanges)
     key = _Key(which, with_order(columns), snapshot.version, snapshot.timestamp)
@@ -456,7 +439,6 @@ def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.
 
 
 def with_order(columns: Sequence[str]) -> tuple[str, ...]:
-    """Columns, and those that define the order of files."""
     return tuple(dict.fromkeys((*columns, "add_version", "file_id")))
 
 

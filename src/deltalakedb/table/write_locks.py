@@ -133,7 +133,7 @@ def oldest_pending_write(root: str) -> int | None:
 
 
 def _hold(root: str) -> int | None:
-    """The root, opened with a shared lock; None if that cannot be done."""
+    """The root, opened with a shared lock; None if the file system has none."""
     try:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:

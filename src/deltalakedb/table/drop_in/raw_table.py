@@ -155,7 +155,6 @@ class RawSqlTable:
         return stock_schema(self.handle.snapshot.metadata.schema_string)
 
     def history(self, limit: int | None = None) -> tuple[int, list[str]]:
-        """The newest version listed, and the commits up to the open version, newest first, as JSON."""
         found = self.handle.source.history(None if limit is None else checked_number(limit, "limit"))
         newest = found[0].version if found else self.version()
         infos = ({} if c.info is None else c.info.to_dict() for c in found)
@@ -179,7 +178,6 @@ class RawSqlTable:
         self.handle.update()
 
     def get_add_file_sizes(self) -> dict[str, int]:
-        """Sizes by path on disk, for readers that open the files themselves."""
         return {decode_path(path): size for path, size in self.handle.file_sizes()}
 
     def files(self, file_pruning_predicate: Any = None) -> list[str]:
@@ -286,6 +284,5 @@ class RawSqlTable:
 
 
 def rows(handle: TableHandle, columns: list[str] | None, predicate: str | None) -> pa.RecordBatchReader:
-    """Rows that a SQL predicate selects, read by delta-rs from candidate files only."""
     names, where = names_of(columns), handle.where(sql_text(predicate))
     return scan.scan(handle.source, handle.root, where=where, columns=names, predicate=predicate)

@@ -187,7 +187,6 @@ def _is_regular(path: str) -> bool:
 
 
 def _above(path: str) -> list[str]:
-    """The folders above a path, below the root."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
@@ -242,7 +241,6 @@ def referenced_files(
 
 
 def needed_by(source: Source, root: str) -> frozenset[str]:
-    """The files of one version, with their deletion vectors, decoded and below the root."""
     found = source.scan(("path", "dv_id"))
     rows = zip(*(c.to_pylist() for c in found.columns), strict=True)
     return frozenset(name for path, vector in rows for name in file_names(root, path, vector))

@@ -173,7 +173,6 @@ def _plan(
     full: bool,
     dry_run: bool,
 ) -> VacuumPlan:
-    """What a vacuum of the newest version would delete."""
     source = table.source
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)

@@ -67,7 +67,6 @@ class Range:
 def load_cdf(
     table: TableHandle, wanted: Range, *, columns: Sequence[str] | None, predicate: str | None
 ) -> pa.RecordBatchReader:
-    """Changed rows as a stream, with the type, the version and the time of each change as columns."""
     predicate, columns = sql_text(predicate), names_of(columns)
     snapshot = table.source.snapshot
     schema = _feed_schema(snapshot.metadata)
@@ -96,7 +95,6 @@ def _rows(
 
 
 def _changes(table: TableHandle, wanted: Range) -> list[Change]:
-    """The files that hold the changes of the range."""
     row, head = table.row, table.version
     if table.is_live:
         row = registry.find(table.database, table.name)
@@ -263,7 +261,6 @@ class ChangeLog:
         self._log = FileTxnLogReader(table.location, storage_options)
 
     def versions(self, first: int, last: int) -> Iterator[Version]:
-        """The commits of a range; VersionMissingError if neither SQL nor the log has one of them."""
         for version in range(first, min(last + 1, self._table.head.first_version)):
             yield self._logged(version)
         for row, data in commits.between(self._database, self._table, first, last):
@@ -282,7 +279,6 @@ class ChangeLog:
         return Version(version, _moment(actions, timestamp), actions)
 
     def _lost(self, version: int) -> VersionMissingError:
-        """The error for a version whose commit neither SQL nor the log has."""
         if version < self._table.head.first_version:
             return snapshots.missing_version(self._table, version)
         try:
@@ -300,7 +296,6 @@ class ChangeLog:
         )
 
     def metadata(self, version: int) -> Metadata:
-        """The metadata at a version; VersionMissingError if neither SQL nor the log has it."""
         try:
             return snapshots.open_table(self._database, self._table.name, version).snapshot.metadata
         except VersionMissingError as error:

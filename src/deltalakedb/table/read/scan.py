@@ -25,10 +25,9 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
 from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
 from deltalakedb.storage.durable import Translated
-from deltalakedb.table.roots import Root, ScratchFolder, located
+from deltalakedb.table.roots import Root, ScratchFolder, located, reading
 from deltalakedb.table.scratch import ErrorContext, cautious, translate_errors
 from deltalakedb.table.sources import Source, SqlSource
-from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,7 +82,6 @@ def raw_table(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> RawTable:
 
 
 def raw_of(table: TableHandle) -> RawDeltaTable:
-    """delta-rs's own table at the open version, for reading."""
     if table.raw is None:
         found = _published_table(table) if _is_published(table) else None
         table.raw = found or raw_table(table.snapshot, table.source.adds(), table.root)
@@ -214,7 +212,6 @@ def file_uris(source: Source, root: Root, where: Expr | None) -> list[str]:
 
 
 def partitions(source: Source, where: Expr | None) -> Sequence[dict[str, str | None]]:
-    """The distinct partition values of the candidate files, in the order they appear."""
     if not (columns := partition_columns(source.snapshot.metadata)):
         return []
     seen: dict[tuple[str | None, ...], dict[str, str | None]] = {}
@@ -314,7 +311,6 @@ class Vectors:
         self._paths = root.paths
 
     def rows(self, vector: DeletionVector) -> BitMap64:
-        """The indexes of the rows that a vector takes out."""
         if (place := resolve_dv(self._paths, vector)) is None:
             return decode_inline(vector)
         store, path = located(self._root, place)
@@ -360,5 +356,4 @@ def stock_schema(schema_string: str) -> deltalake.Schema:
 
 
 def arrow_schema(schema_string: str, *, large: bool = False) -> pa.Schema:
-    """The Arrow schema of a table, as delta-rs itself gives it."""
     return pa.schema(stock_schema(schema_string).to_arrow(as_large_types=large))

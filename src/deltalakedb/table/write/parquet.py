@@ -6,7 +6,7 @@ import contextlib
 import math
 import uuid
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -99,23 +99,14 @@ def write_files(
 
 
 def _pieces(source: Rows) -> Iterator[pa.RecordBatch]:
-    """The data in batches that are small enough to be copied."""
+    """The data in batches that are small enough to be copied; errors of its source are as in stock."""
     batches = [source] if isinstance(source, pa.RecordBatch) else source
-    for batch in _read(source.to_batches() if isinstance(source, pa.Table) else batches):
-        if (count := batch.num_rows) == 0:
-            continue
-        if (size := batch.nbytes) <= _PIECE_BYTES:
-            yield batch
-            continue
-        step = max(1, count * _PIECE_BYTES // size)
-        for start in range(0, count, step):
-            yield batch.slice(start, step)
-
-
-def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches; an error of their source becomes what stock makes of it, and stays the cause."""
     try:
-        yield from batches
+        for batch in source.to_batches() if isinstance(source, pa.Table) else batches:
+            count, size = batch.num_rows, batch.nbytes
+            step = count if size <= _PIECE_BYTES else max(1, count * _PIECE_BYTES // size)
+            for start in range(0, count, step or 1):
+                yield batch.slice(start, step)
     except DeltaError:
         raise
     except Exception as error:
@@ -173,7 +164,6 @@ def _split(
 
 
 def _codes(values: Sequence[pa.Array]) -> pa.Array:
-    """One number for each combination of values."""
     codes: pa.Array | None = None
     for column in values:
         encoded = column.dictionary_encode(null_encoding="encode")
@@ -245,7 +235,6 @@ class _OpenFile:
             raise
 
     def finish(self) -> tuple[int, int]:
-        """Make the file whole and visible; return its size and time."""
         self.writer.close()
         return self._new.finish()
 
@@ -273,7 +262,6 @@ class _FileSet:
         self._ratio = 1.0
 
     def put(self, key: Key, rows: pa.RecordBatch) -> None:
-        """Take rows of a partition; row groups are written as they become full."""
         pending, size = self._partitions[key], rows.nbytes
         pending.batches.append(rows)
         pending.rows += rows.num_rows
@@ -309,7 +297,6 @@ class _FileSet:
         return pending.rows - pending.rows % most
 
     def _flush(self, key: Key, pending: _Partition, count: int) -> None:
-        """Write the first rows that wait."""
         whole = pa.Table.from_batches(pending.batches)
         table, rest = whole.slice(0, count), whole.slice(count)
         self._waiting -= pending.size
@@ -464,18 +451,19 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 def _json_bounds(leaf: StatLeaf, pair: _Pair, truncate: int) -> _Pair:
     """A pair of bounds as JSON values, None for one that cannot be written."""
-    low, high = pair
     match leaf.kind:
         case "string":
-            return _cut(low, truncate), _cut_up(high, truncate)
+            return _cut(pair[0], truncate), _cut_up(pair[1], truncate)
         case "float" | "double":
-            return low if math.isfinite(low) else None, high if math.isfinite(high) else None
+            low, high = (bound if math.isfinite(bound) else None for bound in pair)
         case "date":
-            return _day(low), _day(high)
+            low, high = map(_day, pair)
         case "timestamp" | "timestamp_ntz":
-            return _moment(low, leaf.kind), _moment(high, leaf.kind)
+            low, high = (_moment(bound, leaf.kind) for bound in pair)
         case "decimal":
-            return _decimal(low, leaf.scale), _decimal(high, leaf.scale)
+            low, high = (_decimal(bound, leaf.scale) for bound in pair)
+        case _:
+            return pair
     return low, high
 
 
@@ -516,12 +504,8 @@ def _cut_up(value: bytes, length: int) -> str:
         return value.decode()
     text = value[:length].decode("utf-8", "ignore")
     for end in range(len(text), 0, -1):
-        letter = text[end - 1]
-        code = ord(letter) + 1
-        if (
-            code < 0x110000
-            and not 0xD800 <= code < 0xE000
-            and len(chr(code).encode()) == len(letter.encode())
-        ):
-            return text[: end - 1] + chr(code)
+        with contextlib.suppress(ValueError):  # the next code point may be no character
+            letter, following = text[end - 1], chr(ord(text[end - 1]) + 1)
+            if len(following.encode()) == len(letter.encode()):
+                return text[: end - 1] + following
     return value.decode()

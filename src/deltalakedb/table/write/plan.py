@@ -168,7 +168,6 @@ def _not_direct(reason: str) -> UnsupportedOperationError:
 
 
 def target_size(metadata: Metadata) -> int:
-    """The file size that a table's own properties ask for."""
     size = number_or(metadata.configuration.get(TARGET_FILE_SIZE), 0)
     return size if size > 0 else _DEFAULT_TARGET
 

@@ -33,6 +33,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.database import Database
+from deltalakedb.protocol import properties
 from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import (
@@ -42,16 +43,6 @@ from deltalakedb.protocol.features import (
     features_named,
     reader_features,
     with_features,
-)
-from deltalakedb.protocol.properties import (
-    IN_COMMIT_TIMESTAMPS,
-    ROW_TRACKING,
-    check_properties,
-    enablement,
-    is_on,
-    mapping_mode,
-    unknown_names,
-    without_feature_names,
 )
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
@@ -120,17 +111,17 @@ def split_options(options: dict[str, Any], *, table: str | None = None) -> Creat
     given = options.get("configuration")
     if not given or not isinstance(given, Mapping):
         return CreateOptions(hooks=hooks)  # delta-rs refuses what it cannot read
-    check_properties(given, table=table)
+    properties.check_properties(given, table=table)
     features = features_named(given, also=COMMITTER_FEATURES, table=table)
-    rest = without_feature_names(given)
-    timed, tracked = rest.pop(IN_COMMIT_TIMESTAMPS, None), rest.pop(ROW_TRACKING, None)
+    rest = properties.without_feature_names(given)
+    timed, tracked = rest.pop(properties.IN_COMMIT_TIMESTAMPS, None), rest.pop(properties.ROW_TRACKING, None)
     options["configuration"] = rest or None
     return CreateOptions(
         None if timed is None else _is_true(timed),
         _is_true(tracked),
         features,
         hooks,
-        _HINT if unknown_names(rest) else None,
+        _HINT if properties.unknown_names(rest) else None,
     )
 
 
@@ -150,7 +141,11 @@ def _apply_options(
         return tuple(actions)  # only rows are replaced
     timed = create_options.in_commit_timestamps
     # a table that is replaced keeps its in-commit timestamps
-    since = enablement(before) if before is not None and is_on(before, IN_COMMIT_TIMESTAMPS) else None
+    since = (
+        properties.enablement(before)
+        if before is not None and properties.is_on(before, properties.IN_COMMIT_TIMESTAMPS)
+        else None
+    )
     if timed is None:
         setting = config.catalog.in_commit_timestamps
         timed = since is not None or setting == "always" or (setting == "remote" and not is_local(location))
@@ -161,9 +156,9 @@ def _apply_options(
         *(["rowTracking"] if create_options.row_tracking else []),
         *([FENCE] if config.catalog.fence and before is None else []),
     ]
-    settings = {IN_COMMIT_TIMESTAMPS: "true", **(since or {})} if timed else {}
+    settings = {properties.IN_COMMIT_TIMESTAMPS: "true", **(since or {})} if timed else {}
     if create_options.row_tracking:
-        settings[ROW_TRACKING] = "true"
+        settings[properties.ROW_TRACKING] = "true"
 
     def changed(action: Action) -> Action:
         if isinstance(action, Protocol):
@@ -180,7 +175,7 @@ def _missing_mapping_feature(actions: Sequence[Action]) -> list[str]:
     """The feature of mapped columns, which delta-rs forgets if a column or a property brings others."""
     metadata = next((a for a in actions if isinstance(a, Metadata)), None)
     protocol = next((a for a in actions if isinstance(a, Protocol)), None)
-    mode = "none" if metadata is None else mapping_mode(metadata)
+    mode = "none" if metadata is None else properties.mapping_mode(metadata)
     if protocol is None or mode == "none" or _MAPPING in reader_features(protocol):
         return []
     if any(isinstance(a, Add) for a in actions):  # under names that readers would not find
@@ -240,7 +235,6 @@ def create_or_replace(
 
 
 def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> TableHandle | None:
-    """The table at an address, or None if there is none."""
     name = address.require_table()
     try:
         return TableHandle.open(address.catalog.with_table(name), None, storage_options, one_shot=True)
@@ -256,7 +250,6 @@ def create_at(
     create_options: CreateOptions,
     storage_options: Mapping[str, str] | None,
 ) -> None:
-    """Create the table at an address by what delta-rs does in an empty folder."""
     create_with(
         Database.open(address),
         address.table or "",
@@ -528,8 +521,8 @@ def append(
 
     ``check`` is called while the files are written; if it raises, they are deleted and nothing is committed.
     """
-    properties = options.get("commit_properties")
-    if properties is not None and not _only_transactions(properties):
+    given = options.get("commit_properties")
+    if given is not None and not _only_transactions(given):
         return False
     snapshot, root = table.source.snapshot, table.root
     try:
@@ -543,7 +536,7 @@ def append(
         fsync = table.database.engine.config.publish.fsync
         adds = write_files(data, plan, root, fsync=fsync, flushes=table.flushes)
         failpoint("data.after")
-        actions = [*_info(adds, snapshot.metadata.partition_columns, begun, properties), *adds]
+        actions = [*_info(adds, snapshot.metadata.partition_columns, begun, given), *adds]
         files = root.placed(a.path for a in adds)
         if checking is not None and (failure := checking.exception()) is not None:
             undo(files)
@@ -554,18 +547,18 @@ def append(
     return True
 
 
-def _only_transactions(properties: CommitProperties) -> bool:
+def _only_transactions(given: CommitProperties) -> bool:
     """Whether a commit is to hold nothing but application transactions; delta-rs judges the rest."""
-    retries = properties.max_commit_retries
+    retries = given.max_commit_retries
     return (
-        properties.custom_metadata in (None, {})
+        given.custom_metadata in (None, {})
         and (retries is None or (isinstance(retries, int) and retries >= 0))
-        and all(isinstance(t, Transaction) for t in properties.app_transactions or ())
+        and all(isinstance(t, Transaction) for t in given.app_transactions or ())
     )
 
 
 def _info(
-    adds: Sequence[Add], partition_columns: Sequence[str], begun: float, properties: CommitProperties | None
+    adds: Sequence[Add], partition_columns: Sequence[str], begun: float, given: CommitProperties | None
 ) -> list[Action]:
     """The commitInfo of an append, with the keys that delta-rs gives it, and application transactions."""
     counts = [s.num_records or 0 for a in adds if (s := parse_stats(a.stats)) is not None]
@@ -578,4 +571,4 @@ def _info(
         "execution_time_ms": int((time.monotonic() - begun) * 1000),
         "num_retries": 0,
     }
-    return commit_info("WRITE", {"mode": "Append", **by}, metrics, properties)
+    return commit_info("WRITE", {"mode": "Append", **by}, metrics, given)
