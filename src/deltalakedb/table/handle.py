@@ -287,11 +287,6 @@ class TableHandle:
     def version_at(self, moment: int, *, strict: bool = False) -> int:
         return version_at(self.database, self.row, moment, self.storage_options, strict=strict)
 
-    def newest_version(self) -> int:
-        if not self.is_live:
-            return self.version
-        return registry.find(self.database, self.name).head.version
-
     def source_at(self, version: int) -> Source:
         return open_source(self.database, self.name, version, self.storage_options)[1]
 

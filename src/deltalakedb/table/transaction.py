@@ -38,12 +38,7 @@ from deltalakedb.table.handle import Hooks, TableHandle, WriteIntent, warn_nothi
 from deltalakedb.table.locations import normal_location
 from deltalakedb.table.roots import PlacedFile, Root, undo
 from deltalakedb.table.sources import Overlay, SqlSource, check_open, open_source, remembered
-from deltalakedb.table.write.write import (
-    create_with,
-    known_mode,
-    split_options,
-    write_to,
-)
+from deltalakedb.table.write.write import create_with, known_mode, split_options, write_to
 from deltalakedb.table.write_locks import WriteLocks
 
 if TYPE_CHECKING:
@@ -233,11 +228,7 @@ class Transaction:
     # ---- reading ---------------------------------------------------------------------------------------
 
     def table(
-        self,
-        name: str,
-        *,
-        version: int | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        self, name: str, *, version: int | None = None, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTable:
         """A table as this transaction sees it: its snapshot, with the transaction's own changes on top.
 

@@ -61,12 +61,7 @@ def _write_new(*, batch_schema: Any, **options: Any) -> None:  # noqa: ARG001 - 
     write_deltalake(options.pop("table_uri"), **options)
 
 
-def _convert(
-    *,
-    uri: str,
-    partition_schema: Any,
-    **options: Any,
-) -> None:
+def _convert(*, uri: str, partition_schema: Any, **options: Any) -> None:
     address = parse_address(uri)
     create_options = split_options(options, table=address.table)
     given = options.pop("storage_options")
@@ -110,13 +105,7 @@ def _real_names(root: Root, table: str | None) -> dict[str, str]:
 
 
 def _create_with_add_actions(
-    *,
-    table_uri: str,
-    schema: Any,
-    add_actions: Any,
-    mode: str,
-    storage_options: Any,
-    **options: Any,
+    *, table_uri: str, schema: Any, add_actions: Any, mode: str, storage_options: Any, **options: Any
 ) -> None:
     stock: Any = deltalake.transaction.create_table_with_add_actions
     create_options = replace(split_options(options), in_place=dict)

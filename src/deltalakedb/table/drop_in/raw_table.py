@@ -126,7 +126,8 @@ class RawSqlTable:
         return self.handle.version
 
     def get_latest_version(self) -> int:
-        return self.handle.newest_version()
+        table = self.handle
+        return registry.find(table.database, table.name).head.version if table.is_live else table.version
 
     def table_uri(self) -> str:
         return url_of(self.handle.row.location)

@@ -21,7 +21,7 @@ from deltalakedb.protocol.properties import MAPPING_MODE, is_on, mapping_mode
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
 from deltalakedb.table.arguments import checked_number, epoch_ms, names_of, sql_text
 from deltalakedb.table.read.scan import RawTable, Vectors, arrow_schema, conformed, guarded, known, raw_table
-from deltalakedb.table.sources import SqlSource
+from deltalakedb.table.sources import Source, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -143,19 +143,17 @@ def _laid(snapshot: Snapshot, changes: Iterable[Change], root: Root) -> list[Raw
     A log has each file once, and a file may be added in one version and removed in another: then it is in
     another scratch table. Change data files have the type of change in a column, and their own tables.
     """
-    data: list[dict[str, Change]] = [{}]
-    written: list[dict[str, Change]] = []
+    groups: dict[bool, list[dict[str, Change]]] = {True: [{}], False: []}
     for change in changes:
-        groups = written if change.kind is None else data
+        same = groups[change.kind is not None]
         path = canonical_path(change.add.path)
-        free = next((g for g in groups if path not in g), None)
-        if free is None:
-            groups.append(free := {})
+        if (free := next((g for g in same if path not in g), None)) is None:
+            same.append(free := {})
         free[path] = change
     return [
         raw_table(_as_feed(snapshot, typed=typed), map(_stamped, group.values()), root)
-        for typed, groups in ((True, data), (False, written))
-        for group in groups
+        for typed, same in groups.items()
+        for group in same
     ]
 
 
@@ -256,8 +254,7 @@ class ChangeLog:
     def __init__(
         self, database: Database, table: Table, storage_options: Mapping[str, str] | None = None
     ) -> None:
-        self._database = database
-        self._table = table
+        self._database, self._table, self._options = database, table, storage_options
         self._log = FileTxnLogReader(table.location, storage_options)
 
     def versions(self, first: int, last: int) -> Iterator[Version]:
@@ -296,13 +293,10 @@ class ChangeLog:
         )
 
     def metadata(self, version: int) -> Metadata:
-        try:
-            return snapshots.open_table(self._database, self._table.name, version).snapshot.metadata
-        except VersionMissingError as error:
-            try:
-                return self._log.snapshot(version).metadata
-            except (LogError, VersionMissingError):
-                raise error from None
+        return self._source(version).snapshot.metadata
+
+    def _source(self, version: int) -> Source:
+        return open_source(self._database, self._table.name, version, self._options)[1]
 
     def check_enabled(self, first: int) -> None:
         """Raise ProtocolError if the change data feed was off at the first version of a range."""
@@ -339,12 +333,7 @@ class ChangeLog:
         poor = {r.key for r in removed if r.partition_values is None or r.size is None}
         if not poor or version == 0:
             return {}
-        try:
-            opened = snapshots.open_table(self._database, self._table.name, version - 1)
-            before = SqlSource(self._database, opened).adds()
-        except VersionMissingError:
-            before = self._log.files(version - 1)
-        return {a.key: a for a in before if a.key in poor}
+        return {a.key: a for a in self._source(version - 1).adds() if a.key in poor}
 
 
 def _between(version: Version, before: DeletionVector | None, add: Add, vectors: Vectors) -> Iterator[Change]:

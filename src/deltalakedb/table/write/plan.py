@@ -28,7 +28,7 @@ from deltalakedb.protocol.stats import stats_leaves
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from deltalake import ColumnProperties, WriterProperties
+    from deltalake import WriterProperties
 
     from deltalakedb.protocol.txn_log import Snapshot
 
@@ -399,26 +399,20 @@ def parquet_options(properties: WriterProperties | None) -> ParquetOptions:
     for name in ("data_page_row_count_limit", "column_properties"):
         if getattr(properties, name) not in (None, {}):
             raise _unwritable(name)
-    writer |= _column_options(properties.default_column_properties)
+    if (column := properties.default_column_properties) is not None:
+        bloom = column.bloom_filter_properties
+        if bloom is not None and bloom.set_bloom_filter_enabled is not False:
+            raise _unwritable("bloom_filter_properties")
+        if column.encoding is not None:
+            raise _unwritable(f"encoding {column.encoding}")
+        if column.statistics_enabled not in (None, "CHUNK", "PAGE"):
+            raise _unwritable(f"statistics_enabled {column.statistics_enabled}")
+        writer["write_page_index"] = column.statistics_enabled == "PAGE"
+        if column.dictionary_enabled is not None:
+            writer["use_dictionary"] = column.dictionary_enabled
     rows, truncate = properties.max_row_group_size, properties.statistics_truncate_length
     return ParquetOptions(writer, f"{codec[1]}.parquet", rows or _ROWS, truncate or _TRUNCATE)
 
 
 def _unwritable(what: str) -> UnsupportedOperationError:
     return _not_direct(f"the writer properties ask for {what}")
-
-
-def _column_options(column: ColumnProperties | None) -> dict[str, Any]:
-    if column is None:
-        return {}
-    bloom = column.bloom_filter_properties
-    if bloom is not None and bloom.set_bloom_filter_enabled is not False:
-        raise _unwritable("bloom_filter_properties")
-    if column.encoding is not None:
-        raise _unwritable(f"encoding {column.encoding}")
-    if column.statistics_enabled not in (None, "CHUNK", "PAGE"):
-        raise _unwritable(f"statistics_enabled {column.statistics_enabled}")
-    made = {"write_page_index": column.statistics_enabled == "PAGE"}
-    if column.dictionary_enabled is not None:
-        made["use_dictionary"] = column.dictionary_enabled
-    return made
