@@ -86,37 +86,30 @@ class WriteIntent:
     """What one operation does to one table.
 
     Attributes:
+        steps: The actions of each version that it makes, mostly of one.
         read: The snapshot it worked from.
         reads: What its result depends on.
         files: New files that are below the table's root already.
         new_names: Whether every added file is one of these.
         root: The table's root, with the storage options that the caller gave.
-        then: Actions of further versions, if the operation made several.
         handled_features: Writer features whose duties the engine that wrote the files has fulfilled.
         own: Done in the same database transaction, after the rows of the commit are written.
     """
 
     table: Table | NewTable
-    actions: Sequence[Action]
+    steps: Sequence[Sequence[Action]]
     read: Snapshot | None = None
     reads: ReadSet = EVERYTHING
     files: Sequence[PlacedFile] = ()
     new_names: bool = False
     root: Root | None = None
     hooks: Hooks = DEFAULT
-    then: Sequence[Sequence[Action]] = ()
     handled_features: frozenset[str] = frozenset()
     own: Sequence[UserStatement] = ()
 
-    @property
-    def steps(self) -> list[Sequence[Action]]:
-        return [s for s in (self.actions, *self.then) if s]
 
-
-def commit(database: Database, work: WriteIntent) -> Committed | None:
-    """Commit and publish one operation by itself; None if there is nothing to do."""
-    if not work.actions:
-        return None
+def commit(database: Database, work: WriteIntent) -> Committed:
+    """Commit and publish one operation by itself."""
     origin = Write(new_names=work.new_names, handled_features=work.handled_features)
     change = TableChange(work.table, work.steps, work.read, work.reads, origin)
     options = {} if work.root is None else {work.root.location: work.root.options}
@@ -312,17 +305,23 @@ class TableHandle:
                 suggestion="tx.table(name, version=…) reads an older version",
             )
 
-    def submit(self, work: WriteIntent) -> Committed | None:
-        """Commit a change of this table, or add it to the transaction; then show the result."""
-        self._follow()
+    def submit(
+        self, steps: Sequence[Sequence[Action]], reads: ReadSet, files: Sequence[PlacedFile] = (), **more: Any
+    ) -> Committed | None:
+        """Commit a change of this table, or add it to the transaction (None); then show the result.
+
+        ``more`` are further attributes of `WriteIntent`.
+        """
+        fields = {"read": self.snapshot, "root": self.root, **more}
+        work = WriteIntent(self.row, steps, reads=reads, files=files, **fields)
+        self.raw = None
         if self._transaction is not None:
             self._transaction.submit(work)
-            self.raw = None
             return None
         outcome = commit(self.database, work)
-        self.appended = None if any(isinstance(a, Metadata | Protocol) for a in work.actions) else outcome
-        self.raw = None
-        if outcome is not None and not self.one_shot:
+        changed = any(isinstance(a, Metadata | Protocol) for step in steps for a in step)
+        self.appended = None if changed else outcome
+        if not self.one_shot:
             self.pinned = False
             with after_commit(f"{self.name} could not be opened at its new version"):
                 self._advance()

@@ -15,7 +15,7 @@ from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.table.arguments import epoch_ms, whole_number
-from deltalakedb.table.handle import DEFAULT, Hooks, TableHandle, WriteIntent, commit_info
+from deltalakedb.table.handle import DEFAULT, Hooks, TableHandle, commit_info
 from deltalakedb.table.roots import Root, located
 from deltalakedb.table.scratch import removes
 from deltalakedb.table.sources import Source, SqlSource
@@ -78,11 +78,7 @@ def restore(
         *(replace(a, data_change=True) for a in back),
         *removes(away),
     ]
-    table.submit(
-        WriteIntent(
-            table.row, actions, now, EVERYTHING, root=table.root, hooks=hooks, handled_features=handled
-        )
-    )
+    table.submit([actions], EVERYTHING, hooks=hooks, handled_features=handled)
     return done
 
 
@@ -178,7 +174,7 @@ def repair(
     metrics = {"dry_run": dry_run, "files_removed": encode_json(gone)}
     if lost:
         actions: list[Action] = [*commit_info("FSCK", {}, metrics, commit_properties), *removes(lost)]
-        table.submit(WriteIntent(table.row, actions, snapshot, NOTHING, root=table.root, hooks=hooks))
+        table.submit([actions], NOTHING, hooks=hooks)
     return metrics
 
 

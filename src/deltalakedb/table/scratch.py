@@ -34,7 +34,7 @@ from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.storage.durable import Translated
-from deltalakedb.table.handle import DEFAULT, QUIET, Hooks, TableHandle, WriteIntent
+from deltalakedb.table.handle import DEFAULT, QUIET, Hooks, TableHandle
 from deltalakedb.table.locations import url_of
 from deltalakedb.table.roots import LENT, Root, unreadable
 
@@ -396,30 +396,22 @@ def submit(
     hooks: Hooks = DEFAULT,
     handled_features: frozenset[str] = frozenset(),
 ) -> Committed | None:
-    """Move new files into place, then submit the changes and ``more`` actions to the commit target."""
+    """Move new files into place, then submit the changes and ``more`` actions."""
     more = tuple(more)
     steps: list[Sequence[Action]] = list(harvest.steps)
     if more:
         known = [_recounted(a, partial(_with_removes, more)) for a in (steps.pop() if steps else ())]
         steps.append((*known, *more))
-    if not any(steps):
+    steps = [step for step in steps if step]
+    if not steps:
         return None
     fsync = table.database.engine.config.publish.fsync
     moved = scratch.root.take(scratch.folder, harvest.new_files, fsync=fsync)
     failpoint("data.after")
-    work = WriteIntent(
-        table.row,
-        steps[0],
-        table.source.snapshot,
-        reads,
-        moved,
-        harvest.new_names,
-        root=table.root,
-        hooks=hooks,
-        then=steps[1:],
-        handled_features=handled_features,
+    new_names = harvest.new_names
+    return table.submit(
+        steps, reads, moved, new_names=new_names, hooks=hooks, handled_features=handled_features
     )
-    return table.submit(work)
 
 
 def with_metrics(harvest: Harvest, more: int, *names: str) -> Harvest:

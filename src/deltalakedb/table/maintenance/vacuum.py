@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.coordinator.guard import handle_foreign_commits
@@ -25,7 +25,7 @@ from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import whole_number
-from deltalakedb.table.handle import TableHandle, WriteIntent, commit_info
+from deltalakedb.table.handle import TableHandle, commit_info
 from deltalakedb.table.locations import is_local
 from deltalakedb.table.maintenance.live_files import (
     CHANGES,
@@ -281,9 +281,8 @@ def _newest(table: TableHandle) -> OpenTable:
 def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -> None:
     """Commit the start or the end of a vacuum, which depends on no other commit."""
     for attempt in range(_RETRIES + 1):
-        work = WriteIntent(table.row, actions, table.snapshot, NOTHING, root=table.root, own=(own,))
         try:
-            table.submit(replace(work, handled_features=SPARK_FEATURES))
+            table.submit([actions], NOTHING, handled_features=SPARK_FEATURES, own=(own,))
         except ConflictError:
             if attempt == _RETRIES:
                 raise

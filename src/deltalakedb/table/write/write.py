@@ -297,7 +297,7 @@ def create_with(
         failpoint("data.after")
         work = WriteIntent(
             NewTable(name, place, comment=create_options.comment, tags=create_options.tags),
-            _apply_options(harvest.actions, create_options, config, place),
+            [_apply_options(harvest.actions, create_options, config, place)],
             None,
             NOTHING,
             moved,
@@ -541,9 +541,7 @@ def append(
         if checking is not None and (failure := checking.exception()) is not None:
             undo(files)
             raise failure
-        table.submit(
-            WriteIntent(table.row, actions, snapshot, NOTHING, files, new_names=True, root=root, hooks=hooks)
-        )
+        table.submit([actions], NOTHING, files, new_names=True, hooks=hooks)
     return True
 
 
