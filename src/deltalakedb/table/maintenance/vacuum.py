@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.coordinator.guard import handle_foreign_commits
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.request import UserStatement
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.rows import OpenTable
+    from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.actions import Action
 
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
@@ -59,17 +59,46 @@ _BATCH: Final = 1_000
 _RETRIES: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class VacuumPlan:
-    """What a vacuum of a version would delete."""
+@dataclass(slots=True)
+class _Vacuum:
+    """The files that a vacuum deletes, recorded in the database before the first deletion.
 
+    They are chosen while the head is locked, from what no version has then. From there on a commit that adds
+    one of them again is refused, so no restore can come between the choice and the deletion.
+    """
+
+    table: TableHandle
+    #: the table and its version when the vacuum was planned
+    row: Table
     version: int
     #: paths below the root, with their sizes
     files: Mapping[str, int]
     #: those that no version references, with the times they were last written
     strangers: Mapping[str, int]
-    #: how the history describes it
+    #: how the history describes the vacuum
     parameters: Mapping[str, str]
+    #: the recorded files, and the version that recorded them
+    paths: list[str] = field(default_factory=list)
+    started: int = -1
+    ended: bool = False
+
+    def record(self, session: Session) -> None:
+        """Record the files, without those that commits since the plan have brought back."""
+        added = files.keys_added_since(session, self.row.table_id, self.version)
+        back = {name for path, vector in added for name in file_names(self.row.location, path, vector)}
+        self.paths = [path for path in self.files if path not in back]
+        self.started = vacuumed.record(session, self.row.table_id, self.paths)
+
+    def end(self, session: Session) -> None:
+        vacuumed.end(session, self.row.table_id, self.paths)
+        self.ended = True
+
+    def release(self, paths: Collection[str]) -> None:
+        """Allow commits again to add files that will not be deleted."""
+        kept = frozenset(paths)
+        self.paths = [path for path in self.paths if path not in kept]
+        with self.table.database.write() as session:
+            vacuumed.release(session, self.row.table_id, self.started, paths)
 
 
 def vacuum(
@@ -101,67 +130,31 @@ def vacuum(
         handle_foreign_commits(table.database, table.row, table.root.options)
         table.update()
     require_no_foreign_commits(table.database, table.row, table.root.options)
-    found = _plan(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
+    run = _plan(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
     if dry_run:
-        return list(found.files)
-    _settle(table, found)
-    if not found.files:
+        return list(run.files)
+    _end_interrupted(table, run.files)
+    if not run.files:
         return []
-    condemned = _Condemned(table, found)
-    metrics = {"numFilesToDelete": len(found.files), "sizeOfDataToDelete": sum(found.files.values())}
-    info, *_ = commit_info("VACUUM START", found.parameters, metrics, commit_properties)
-    _commit(table, [info], own=condemned.record)
-    deleted = _delete(table, found, condemned)
+    metrics = {"numFilesToDelete": len(run.files), "sizeOfDataToDelete": sum(run.files.values())}
+    info, *_ = commit_info("VACUUM START", run.parameters, metrics, commit_properties)
+    _commit(table, [info], own=run.record)
+    deleted = _delete(run)
     metrics = {"numDeletedFiles": len(deleted), "numVacuumedDirectories": 0}
     end = commit_info("VACUUM END", {"status": "COMPLETED"}, metrics, commit_properties)
-    _commit(table, end, own=condemned.end)
-    if not condemned.ended:  # the commit repeated an earlier one, and did not run its statement
+    _commit(table, end, own=run.end)
+    if not run.ended:  # the commit repeated an earlier one, and did not run its statement
         with table.database.write() as session:
-            condemned.end(session)
+            run.end(session)
     return deleted
 
 
-def _settle(table: TableHandle, found: VacuumPlan) -> None:
-    """Note the end of vacuums that were interrupted, for files of theirs that are gone."""
-    left = [p for p in vacuumed.unended(table.database, table.row) if p not in found.files]
+def _end_interrupted(table: TableHandle, due: Collection[str]) -> None:
+    """Note the end of vacuums that were interrupted, for files of theirs that are gone and not due again."""
+    left = [p for p in vacuumed.unended(table.database, table.row) if p not in due]
     if left and (gone := missing_files(table.root, [encode_path(path) for path in left])):
         with table.database.write() as session:
             vacuumed.end(session, table.row.table_id, [decode_path(path) for path in gone])
-
-
-class _Condemned:
-    """The files that a vacuum deletes, recorded in the database before the first deletion.
-
-    They are chosen while the head is locked, from what no version has then. From there on a commit that adds
-    one of them again is refused, so no restore can come between the choice and the deletion.
-    """
-
-    def __init__(self, table: TableHandle, found: VacuumPlan) -> None:
-        self._database = table.database
-        self._row = table.row
-        self._found = found
-        self.ended = False
-        self.paths: list[str] = list(found.files)
-        self.started = -1
-
-    def record(self, session: Session) -> None:
-        """Record the files, without those that commits since the plan have brought back."""
-        root, table_id = self._row.location, self._row.table_id
-        added = files.keys_added_since(session, table_id, self._found.version)
-        back = {name for path, vector in added for name in file_names(root, path, vector)}
-        self.paths = [path for path in self._found.files if path not in back]
-        self.started = vacuumed.record(session, table_id, self.paths)
-
-    def end(self, session: Session) -> None:
-        vacuumed.end(session, self._row.table_id, self.paths)
-        self.ended = True
-
-    def release(self, paths: Collection[str]) -> None:
-        """Allow commits again to add files that will not be deleted."""
-        kept = frozenset(paths)
-        self.paths = [path for path in self.paths if path not in kept]
-        with self._database.write() as session:
-            vacuumed.release(session, self._row.table_id, self.started, paths)
 
 
 def _plan(
@@ -172,12 +165,11 @@ def _plan(
     enforce: bool,
     full: bool,
     dry_run: bool,
-) -> VacuumPlan:
+) -> _Vacuum:
     source = table.source
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)
-    metadata = source.snapshot.metadata
-    shortest = retention_ms(metadata, DELETED_FILE_RETENTION, DEFAULT_RETENTION_MS)
+    shortest = retention_ms(source.snapshot.metadata, DELETED_FILE_RETENTION, DEFAULT_RETENTION_MS)
     retention = shortest if retention_hours is None else _hours(retention_hours) * _HOUR_MS
     if enforce and retention < shortest:
         raise InvalidArgumentError(
@@ -211,7 +203,7 @@ def _plan(
         "specifiedRetentionMillis": str(retention),
         "defaultRetentionMillis": str(shortest),
     }
-    return VacuumPlan(source.snapshot.version, sizes, strangers, parameters)
+    return _Vacuum(table, table.row, source.snapshot.version, sizes, strangers, parameters)
 
 
 def _hours(value: Any) -> int:
@@ -232,22 +224,22 @@ def _versions(wanted: Any) -> list[int]:
     return sorted({v for v in versions if v is not None})
 
 
-def _delete(table: TableHandle, found: VacuumPlan, condemned: _Condemned) -> list[str]:
+def _delete(run: _Vacuum) -> list[str]:
     """Delete the recorded files, except those that other writers have added again or are about to commit.
 
     Commits that are adopted from the log are not refused, so live files are checked before each batch, and so
     is the log: a version in it that the catalog does not know may need any file.
     """
-    store, root = table.root.store, table.row.location
+    table, store, root = run.table, run.table.root.store, run.table.row.location
     deleted: list[str] = []
-    seen, live = condemned.started, frozenset[str]()
-    paths = list(condemned.paths)
+    seen, live = run.started, frozenset[str]()
+    paths = list(run.paths)
     for start in range(0, len(paths), _BATCH):
         try:
-            oldest = oldest_pending_write(root) if found.strangers else None
+            oldest = oldest_pending_write(root) if run.strangers else None
             now = _newest(table)
         except DeltaSqlError:
-            condemned.release(paths[start:])
+            run.release(paths[start:])
             raise
         if now.snapshot.version != seen:
             seen, live = now.snapshot.version, needed_by(SqlSource(table.database, now), root)
@@ -255,10 +247,10 @@ def _delete(table: TableHandle, found: VacuumPlan, condemned: _Condemned) -> lis
         due = [
             path
             for path in batch
-            if path not in live and (oldest is None or found.strangers.get(path, oldest - 1) < oldest)
+            if path not in live and (oldest is None or run.strangers.get(path, oldest - 1) < oldest)
         ]
         if kept := set(batch).difference(due):
-            condemned.release(kept)
+            run.release(kept)
         failpoint("vacuum.deleting")
         store.delete_all(due)
         deleted += due
