@@ -62,11 +62,7 @@ class _Operation:
 
 
 def _load_cdf(table: TableHandle, call: Call) -> RecordBatchReader:
-    rest = {name: value for name, value in call.arguments.items() if name not in ("columns", "predicate")}
-    found = change_feed.load_cdf(
-        table, change_feed.Range(**rest), columns=call["columns"], predicate=call["predicate"]
-    )
-    return RecordBatchReader.from_arrow(found)
+    return RecordBatchReader.from_arrow(change_feed.load_cdf(table, **call.arguments))
 
 
 def _restore(table: TableHandle, call: Call) -> str:

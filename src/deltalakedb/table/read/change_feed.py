@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from deltalake._internal import PyQueryBuilder
@@ -43,36 +43,16 @@ _STOCK: Final = pa.schema(zip(_NAMES, (pa.string_view(), pa.uint64(), pa.timesta
 _SPARK: Final = pa.schema(zip(_NAMES, (pa.string(), pa.int64(), pa.timestamp("us", "UTC")), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Which versions are asked for, as the caller wrote it."""
-
-    starting_version: int | None = 0
-    ending_version: int | None = None
-    starting_timestamp: str | datetime | None = None
-    ending_timestamp: str | datetime | None = None
-    allow_out_of_range: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("starting_version", "ending_version"):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, checked_number(value, "version"))
-        if self.starting_version is None and self.starting_timestamp is None:
-            raise InvalidArgumentError(
-                "No starting version or timestamp provided for CDC",
-                suggestion="give starting_version or starting_timestamp",
-            )
-
-
 def load_cdf(
-    table: TableHandle, wanted: Range, *, columns: Sequence[str] | None, predicate: str | None
+    table: TableHandle, *, columns: Sequence[str] | None, predicate: str | None, **wanted: Any
 ) -> pa.RecordBatchReader:
+    """The changed rows of a range of versions; arguments as in stock."""
     predicate, columns = sql_text(predicate), names_of(columns)
     snapshot = table.source.snapshot
     schema = _feed_schema(snapshot.metadata)
     if columns:
         schema = pa.schema([schema.field(c) for c in known(columns, schema)])
-    rows = _rows(snapshot, _changes(table, wanted), table.root, schema, predicate)
+    rows = _rows(snapshot, _changes(table, **wanted), table.root, schema, predicate)
     return pa.RecordBatchReader.from_batches(schema, rows)
 
 
@@ -94,28 +74,44 @@ def _rows(
     return guarded(conformed(reader, schema, *tables), [c.add for c in changes], root, snapshot.version)
 
 
-def _changes(table: TableHandle, wanted: Range) -> list[Change]:
+def _changes(
+    table: TableHandle,
+    *,
+    starting_version: int | None,
+    ending_version: int | None,
+    starting_timestamp: str | datetime | None,
+    ending_timestamp: str | datetime | None,
+    allow_out_of_range: bool,
+) -> list[Change]:
+    begin, end = (
+        None if v is None else checked_number(v, "version") for v in (starting_version, ending_version)
+    )
+    if begin is None and starting_timestamp is None:
+        raise InvalidArgumentError(
+            "No starting version or timestamp provided for CDC",
+            suggestion="give starting_version or starting_timestamp",
+        )
     row, head = table.row, table.version
     if table.is_live:
         row = registry.find(table.database, table.name)
         head = row.head.version
-    after = None if wanted.starting_timestamp is None else epoch_ms(wanted.starting_timestamp)
-    before = math.inf if wanted.ending_timestamp is None else epoch_ms(wanted.ending_timestamp)
+    after = None if starting_timestamp is None else epoch_ms(starting_timestamp)
+    before = math.inf if ending_timestamp is None else epoch_ms(ending_timestamp)
     log = ChangeLog(table.database, row, table.root.options)
-    first = wanted.starting_version if wanted.starting_version is not None else row.head.first_version
-    last = head if wanted.ending_version is None else min(wanted.ending_version, head)
+    first = row.head.first_version if begin is None else begin
+    last = head if end is None else min(end, head)
     if (trouble := _outside(table.name, first, last, head, after, row.head.timestamp)) is not None:
-        if wanted.allow_out_of_range:
+        if allow_out_of_range:
             return []
         raise trouble
-    if wanted.starting_version is not None:
+    if begin is not None:
         log.check_enabled(first)
     out: list[Change] = []
     vectors = Vectors(table.root)
     for version in log.versions(first, last):
         if not (after or 0) <= version.timestamp <= before:
             continue
-        if wanted.starting_version is None and not out:
+        if begin is None and not out:
             log.check_enabled(version.version)
         out.extend(log.changes(version, vectors))
     return out
