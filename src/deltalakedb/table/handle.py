@@ -37,7 +37,7 @@ from deltalakedb.table.sources import Source, SqlSource, check_open, open_source
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import deltalake
@@ -413,20 +413,6 @@ def app_transactions(properties: CommitProperties | None) -> list[Txn]:
 
 
 _ISOLATION: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
-_GENERATED: Final[tuple[Callable[[Any], bool], str]] = (
-    lambda _: False,
-    "is made by the commit itself and cannot be set",
-)
-_TEXT: Final[tuple[Callable[[Any], bool], str]] = (lambda value: isinstance(value, str), "must be a text")
-#: keys of a commitInfo that mean something: what their values must be
-_DEMANDS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
-    **dict.fromkeys(("timestamp", "operation", "engineInfo"), _GENERATED),
-    **dict.fromkeys(("userId", "userName", "userMetadata"), _TEXT),
-    "operationParameters": (lambda value: isinstance(value, dict), "must be an object"),
-    "readVersion": (lambda value: type(value) is int and value >= 0, "must be a whole number from 0 on"),
-    "isolationLevel": (lambda value: value in _ISOLATION, f"must be one of {', '.join(_ISOLATION)}"),
-    "isBlindAppend": (lambda value: isinstance(value, bool), "must be true or false"),
-}
 
 
 def _custom_metadata(properties: CommitProperties) -> dict[str, Any]:
@@ -446,7 +432,24 @@ def _custom_metadata(properties: CommitProperties) -> dict[str, Any]:
             raise InvalidArgumentError(
                 f"the value of custom_metadata[{key!r}] cannot be written as JSON: {error}"
             ) from error
-        fits, demand = _DEMANDS.get(key, (None, ""))
-        if fits is not None and not fits(out[key]):
-            raise InvalidArgumentError(f"custom_metadata[{key!r}] {demand}")
+        if (why := _refusal(key, out[key])) is not None:
+            raise InvalidArgumentError(f"custom_metadata[{key!r}] {why}")
     return out
+
+
+def _refusal(key: str, value: Any) -> str | None:
+    """Why an entry cannot be part of a commitInfo: its key has a meaning that the value does not fit."""
+    match key:
+        case "timestamp" | "operation" | "engineInfo":
+            return "is made by the commit itself and cannot be set"
+        case "userId" | "userName" | "userMetadata" if not isinstance(value, str):
+            return "must be a text"
+        case "operationParameters" if not isinstance(value, dict):
+            return "must be an object"
+        case "readVersion" if type(value) is not int or value < 0:
+            return "must be a whole number from 0 on"
+        case "isolationLevel" if value not in _ISOLATION:
+            return f"must be one of {', '.join(_ISOLATION)}"
+        case "isBlindAppend" if not isinstance(value, bool):
+            return "must be true or false"
+    return None

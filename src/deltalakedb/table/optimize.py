@@ -47,7 +47,7 @@ def compact(table: TableHandle, call: Call) -> str:
     valid = isinstance(target, int) and target > 0
     adds, between, left_out = _to_compact(table, where, target) if valid else ([], frozenset[str](), 0)
     plain = _plain(table)
-    with Stage(table, adds, NOTHING, unlent=between, shown=plain.snapshot if plain else None) as stage:
+    with Stage(table, adds, NOTHING, fakes=between, shown=plain.snapshot if plain else None) as stage:
         filters = plain.filters(filters) if plain else filters
         metrics = json.loads(stage.run(partial(call.on, target_size=target, partition_filters=filters)))
         more = left_out - len(between)

@@ -1,4 +1,4 @@
-"""Going back to an older version, and taking files that are gone out of a table."""
+"""Restoring an older version, and removing missing files from a table."""
 
 from __future__ import annotations
 

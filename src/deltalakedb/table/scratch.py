@@ -205,21 +205,21 @@ class Scratch:
         #: physical paths of columns of floating point, whose maxima delta-rs writes without regard to NaN
         self._floats: Sequence[tuple[str, ...]] = ()
 
-    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, unlent: Collection[str] = ()) -> None:
-        """Write the log that makes this folder the table; paths in ``unlent`` are entries without a file."""
+    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, fakes: Collection[str] = ()) -> None:
+        """Write the log that makes this folder the table; paths in ``fakes`` are entries without a file."""
         self._version = snapshot.version
         protocol = without_features(snapshot.protocol, COMMITTER_FEATURES)
         self._hidden = [f for f in snapshot.protocol.writer_features or () if f in COMMITTER_FEATURES]
         path = self.folder / commit_path(snapshot.version)
         with Translated("write", path):
             adds = list(adds)
-            real = [a for a in adds if a.path not in unlent]
+            real = [a for a in adds if a.path not in fakes]
             self._floats = float_paths(parse_schema(snapshot.metadata.schema_string))
             lent = self._work.lend([cautious(add, self._floats) for add in real])
             self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, real, strict=True))
             shown = iter(lent)
             actions: list[Action] = [protocol, snapshot.metadata]
-            actions += [a if a.path in unlent else next(shown) for a in adds]
+            actions += [a if a.path in fakes else next(shown) for a in adds]
             path.write_bytes(encode_commit(actions))
 
     def harvest(self) -> Harvest:
@@ -351,7 +351,7 @@ def refuse_row_ids(table: TableHandle) -> None:
 class Stage(Scratch):
     """A scratch table over some files of an open table, opened by delta-rs as ``raw``.
 
-    The operation's result depends on ``reads``. Adds whose paths are ``unlent`` are only log entries, without
+    The operation's result depends on ``reads``. Adds whose paths are ``fakes`` are only log entries, without
     a file behind them. delta-rs sees the snapshot ``shown``, if it differs from the table's own.
     """
 
@@ -361,7 +361,7 @@ class Stage(Scratch):
         adds: Iterable[Add],
         reads: ReadSet,
         *,
-        unlent: Collection[str] = (),
+        fakes: Collection[str] = (),
         shown: Snapshot | None = None,
     ) -> None:
         snapshot = table.source.snapshot
@@ -370,7 +370,7 @@ class Stage(Scratch):
         failpoint("data.before")
         super().__init__(table.root)
         try:
-            self.lay(shown or snapshot, adds, unlent=unlent)
+            self.lay(shown or snapshot, adds, fakes=fakes)
             with translate_errors(ErrorContext.at(table)):
                 self.raw = RawDeltaTable(str(self.folder), version=None, storage_options=None)
         except BaseException:

@@ -345,7 +345,7 @@ class _Key(NamedTuple):
     table: tuple[object, ...]  # differs for tables of the same name and of restored databases
     columns: tuple[str, ...]
     version: int
-    timestamp: int  # differs if the version was reverted and committed anew
+    timestamp: int  # differs if the version was reverted and committed again
 
 
 class FileLists:
@@ -406,7 +406,7 @@ class Remembered:
         self.tables[opened.table.name] = replace(opened, snapshot=snapshot)
 
     def transaction(self, names: Sequence[str]) -> None:
-        """Remember the tables of a transaction, unless they are too many to be looked up in vain."""
+        """Remember the tables of a transaction, unless they are too many to look up on a guess."""
         if len(names) <= _MOST_TOGETHER:
             self.together = frozenset(names)
 

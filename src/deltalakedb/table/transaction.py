@@ -210,8 +210,8 @@ class Transaction:
         self._isolation = isolation
         self._given_uuid = txn_uuid is not None
         self._read_only = read_only
-        self._files: list[PlacedFile] = []
-        self._roots: dict[str, Root] = {}
+        #: the storage options of the tables' roots
+        self._options: dict[str, Mapping[str, str] | None] = {}
         self._write_locks = WriteLocks()
         #: an earlier transaction with the same id did everything
         self._repeats = False
@@ -385,9 +385,8 @@ class Transaction:
             raise
         if work.files:
             self._write_locks.at(work.table.location)
-        self._files += work.files
         if work.root is not None:
-            self._roots[work.root.location] = work.root
+            self._options[work.root.location] = work.root.options
         participant.apply(work)
 
     def _participant_of(self, work: WriteIntent) -> _Participant:
@@ -423,14 +422,14 @@ class Transaction:
         request = CommitRequest(
             [c for _, c in changes], renames, self._statements, self.uuid, self._given_uuid
         )
-        coordinator = Coordinator(self._database, {r.location: r.options for r in self._roots.values()})
+        coordinator = Coordinator(self._database, self._options)
         with self._write_locks:
             try:
                 self.flushes.wait()
             except Exception:
-                undo(self._files)
+                self._delete_files()
                 raise
-            outcome = coordinator.ratify(request, delete_files=lambda: undo(self._files))
+            outcome = coordinator.ratify(request, delete_files=self._delete_files)
         self._state = "committed"
         undo(obsolete)
         replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
@@ -474,7 +473,10 @@ class Transaction:
             self._end("rolled back")
             self.flushes.forget()
             with self._write_locks:
-                undo(self._files)
+                self._delete_files()
+
+    def _delete_files(self) -> None:
+        undo(file for participant in self._tables for file in participant.files)
 
     # ---- inside ----------------------------------------------------------------------------------------
 

@@ -97,7 +97,7 @@ def _real_names(root: Root, table: str | None) -> dict[str, str]:
         other = found.setdefault(unquote(meta.path), meta.path)
         if other != meta.path:
             raise InvalidArgumentError(
-                f"the files {other} and {meta.path} cannot be told apart",
+                f"the files {other} and {meta.path} have the same name in the log",
                 table=table,
                 suggestion="rename one of them",
             )

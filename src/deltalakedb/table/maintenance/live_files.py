@@ -50,7 +50,7 @@ class DataFiles:
     root: str
     #: folders of these may begin with an underscore
     partition_columns: tuple[str, ...]
-    #: how paths begin that belong to other tables of the catalog, or to its database
+    #: prefixes of paths that belong to other tables of the catalog, or to its database
     others: tuple[str, ...]
     options: Mapping[str, str] | None = None
     #: also files that our own writers had not finished, though their names are hidden
@@ -272,7 +272,7 @@ def file_names(root: str, path: str, vector: str) -> list[str]:
     """A data file and its deletion vector's file, as far as they are below the root."""
     found = [file_below(root, path)]
     if vector and vector[0] != "i":
-        # the id does not tell an offset from a text that ends like one: both readings are protected
+        # an offset and a text that ends like one look the same in the id: both readings are protected
         for text in {vector[1:], _OFFSET.sub("", vector[1:])}:
             read = DeletionVector(
                 storage_type=vector[0], path_or_inline_dv=text, size_in_bytes=0, cardinality=0

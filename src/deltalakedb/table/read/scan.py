@@ -351,7 +351,7 @@ def stock_schema(schema_string: str) -> deltalake.Schema:
     except ValueError as error:
         raise ProtocolError(
             f"delta-rs cannot read the table's schema: {str(error)[:300]}",
-            suggestion="read an older version of the table, or have its writer mend the schema",
+            suggestion="read an older version of the table, or have its writer correct the schema",
         ) from error
 
 

@@ -172,7 +172,7 @@ def _codes(values: Sequence[pa.Array]) -> pa.Array:
             codes = numbers
             continue
         mixed = pc.add(pc.multiply(codes, len(encoded.dictionary)), numbers)
-        # numbered anew, so that many columns cannot overflow
+        # numbered again, so that many columns cannot overflow
         codes = mixed.dictionary_encode().indices.cast(pa.int64())
     return codes
 
