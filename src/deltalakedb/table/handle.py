@@ -206,20 +206,21 @@ class TableHandle:
 
     @property
     def row(self) -> Table:
-        self._follow()
+        if self._ended is not None:
+            self._leave_transaction()
         return self._row
 
     @property
     def source(self) -> Source:
         """The reader of the open version: from SQL, from the log, or a transaction's overlay."""
-        self._follow()
+        if self._ended is not None:
+            self._leave_transaction()
         return self._source
 
     @property
     def flushes(self) -> Flushes | None:
         """Collects new files that a transaction flushes before its commit; None if each is flushed alone."""
-        self._follow()
-        return None if self._transaction is None else self._transaction.flushes
+        return None if self.is_live or self._transaction is None else self._transaction.flushes
 
     @property
     def snapshot(self) -> Snapshot:
@@ -240,16 +241,17 @@ class TableHandle:
     @property
     def is_live(self) -> bool:
         """Whether newer versions can be seen: not inside a transaction."""
-        self._follow()
+        if self._ended is not None:
+            self._leave_transaction()
         return self._transaction is None
 
     def refresh(self) -> None:
         """Prepare for an operation: move to the newest version, unless the user chose one."""
-        self._follow()
+        row = self.row
         if self._transaction is not None:
             self._transaction.ready()
-        registry.refuse_followed(self.row)
-        if self.is_live and not self.pinned:
+        registry.refuse_followed(row)
+        if self._transaction is None and not self.pinned:
             self._advance()
         self.require_folder()
 
@@ -312,8 +314,8 @@ class TableHandle:
 
         ``more`` are further attributes of `WriteIntent`.
         """
-        fields = {"read": self.snapshot, "root": self.root, **more}
-        work = WriteIntent(self.row, steps, reads=reads, files=files, **fields)
+        fields = {"root": self.root, "read": self._source.snapshot, **more}
+        work = WriteIntent(self._row, steps, reads=reads, files=files, **fields)
         self.raw = None
         if self._transaction is not None:
             self._transaction.submit(work)
@@ -335,9 +337,7 @@ class TableHandle:
     def is_ended(self) -> bool:
         return self._ended is not None
 
-    def _follow(self) -> None:
-        if self._ended is None:
-            return
+    def _leave_transaction(self) -> None:
         if isinstance(self._ended, DeltaSqlError):
             raise self._ended.with_traceback(None)
         self._open(self._ended)
