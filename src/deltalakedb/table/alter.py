@@ -72,7 +72,7 @@ def set_properties(table: TableHandle, call: Call) -> None:
         hint=_HINT if must_exist and properties.unknown_names(others) else None
     )
     if ours and others and must_exist:
-        # delta-rs knows ours as little as a mistake: it is asked about the others alone
+        # delta-rs would refuse ours as unknown, so it checks only the others
         with Stage(table, (), NOTHING) as stage:
             stage.run(partial(call.on, properties=others), about)
     known = must_exist and not ours
@@ -90,7 +90,7 @@ def _completed(actions: Sequence[Action], before: Snapshot, features: Sequence[s
     protocol = given or before.protocol
     needed = {f for name, named in PROPERTIES.items() if properties.is_on(metadata, name) for f in named}
     if protocol.min_writer_version >= MAX_WRITER_VERSION > before.protocol.min_writer_version:
-        # naming features ends the time in which the version implied them
+        # once features are named, the version no longer implies them
         needed |= used_features(metadata) & writer_features(before.protocol)
     raised = with_features(protocol, (*sorted(needed), *features))
     if raised == protocol:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from deltalake import CommitProperties, PostCommitHookProperties
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 #: packages whose lines are not the user's own
 _INSIDE = ("deltalakedb", "deltalake")
-#: for delta-rs on a scratch table: a checkpoint of it, or a clean-up, would be work for nothing
+#: for delta-rs on a scratch table, which needs neither a checkpoint nor a clean-up
 QUIET: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -123,47 +123,31 @@ def commit(database: Database, work: WriteIntent) -> Committed:
     return done
 
 
+@dataclass(eq=False, repr=False)
 class TableHandle:
     """An open table: the source of its metadata, the root of its files, and what commits its changes.
 
     A handle that belongs to a transaction sees the transaction's own changes until the transaction ends. Then
     it becomes an ordinary handle at the committed version, or every use raises an error.
-
-    Attributes:
-        address: The table's address.
-        database: Its catalog's database.
-        storage_options: The storage options that the caller gave.
-        pinned: Whether the user chose a version, so that operations do not move to the newest one first.
-        one_shot: Whether the handle serves a single operation, and is not refreshed after the commit.
-        appended: The last commit, if it changed neither metadata nor protocol.
     """
 
-    def __init__(
-        self,
-        address: Address,
-        database: Database,
-        row: Table,
-        source: Source,
-        transaction: Transaction | OldVersion | None = None,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        root: Root | None = None,
-        one_shot: bool = False,
-    ) -> None:
-        self.address = address
-        self.database = database
-        self.pinned = False
-        self.one_shot = one_shot
-        self.appended: Committed | None = None
-        self._row = row
-        self._source = source
-        self._transaction = transaction
-        self.storage_options = storage_options
-        self._root = root
-        #: delta-rs's own table of the open version
-        self.raw: RawTable | None = None
-        #: set when the transaction ends: the version to open on the next use, or the error to raise
-        self._ended: int | DeltaSqlError | None = None
+    address: Address
+    database: Database
+    _row: Table
+    _source: Source
+    _transaction: Transaction | OldVersion | None = None
+    _root: Root | None = None
+    storage_options: Mapping[str, str] | None = field(default=None, kw_only=True)
+    #: whether the handle serves a single operation, and is not refreshed after the commit
+    one_shot: bool = field(default=False, kw_only=True)
+    #: whether the user chose a version, so that operations do not move to the newest one first
+    pinned: bool = field(default=False, init=False)
+    #: the last commit, if it changed neither metadata nor protocol
+    appended: Committed | None = field(default=None, init=False)
+    #: delta-rs's own table of the open version
+    raw: RawTable | None = field(default=None, init=False)
+    #: set when the transaction ends: the version to open on the next use, or the error to raise
+    _ended: int | DeltaSqlError | None = field(default=None, init=False)
 
     @classmethod
     def open(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.handle import TableHandle
 
 _ORDER: Final = ("add_version", "file_id")
-#: metrics that count every file that was looked at
+#: metrics that count all files considered
 _COUNTED: Final = ("totalConsideredFiles", "totalFilesSkipped")
 
 
@@ -59,7 +59,7 @@ def z_order(table: TableHandle, call: Call) -> str:
     """Rewrite the files of the partitions that match the filters, in the order of a curve through columns."""
     refuse_row_ids(table)
     columns, filters = call["z_order_columns"], call["partition_filters"]
-    # nothing is read whose change would matter: rows stay what they are
+    # rows stay the same, so the result depends on nothing that is read
     with table.source.without_tracking():
         rows = _ordered(table, table.where_or_all(filters), ADD_COLUMNS)
     plain = _plain(table)
@@ -116,7 +116,7 @@ def _to_compact(table: TableHandle, where: Expr | None, target: int) -> tuple[li
 def _ordered(table: TableHandle, where: Expr | None, columns: Sequence[str]) -> list[dict[str, Any]]:
     """Candidate files, newest first, as delta-rs reads them from a log."""
     rows = table.source.scan((*columns, *_ORDER), where).to_pylist()
-    # what a transaction has added itself has no version yet
+    # files that the transaction added have no version yet
     return sorted(
         rows, key=lambda r: (r["add_version"] is not None, -(r["add_version"] or 0), r["file_id"] or 0)
     )
@@ -143,7 +143,7 @@ def bins(files: Iterable[tuple[Hashable, int]], target: int) -> list[list[int]]:
 
 #: the field metadata that delta-rs writes into Parquet as the field's id
 _PARQUET_ID: Final = "parquet.field.id"
-#: properties and field metadata that speak of logical names; no row changes, so none needs to be checked
+#: properties and field metadata with logical names; no row changes, so none has to be checked
 _LOGICAL: Final = (
     "delta.columnMapping.",
     "delta.constraints.",
@@ -201,7 +201,7 @@ class Unmapped:
 
 def _without_mapping(protocol: Protocol) -> Protocol:
     if protocol.writer_features is None:
-        # before features had names, reader version 2 and writer version 5 stood for this one
+        # without named features, reader version 2 and writer version 5 imply this one
         return replace(protocol, min_reader_version=1, min_writer_version=min(protocol.min_writer_version, 4))
     return without_features(protocol, ("columnMapping",))
 

@@ -57,7 +57,7 @@ def restore(
 ) -> Restored:
     """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock."""
     now = table.source.snapshot
-    # numbers that were given once must not be given again, so identity columns stay refused
+    # identity columns stay refused: their values must never be assigned twice
     handled = SPARK_FEATURES - {"identityColumns"}
     check_writable(now.protocol, table=table.name, also=COMMITTER_FEATURES | handled)
     version, parameters = _asked(table, target)
@@ -178,7 +178,7 @@ def repair(
     return metrics
 
 
-#: from so many files on, a store is listed once instead of being asked about each
+#: for this many files or more, a store is listed once instead of queried for each
 _LIST_FROM = 500
 
 

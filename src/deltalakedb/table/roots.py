@@ -399,7 +399,7 @@ class FetchFolder:
         above.mkdir(parents=True, exist_ok=True)
         _sweep(above)
         self.path = Path(tempfile.mkdtemp(prefix=_FETCHED, dir=above))
-        # locked before it has its name: a process that sees the name and gets the lock knows that it was left
+        # locked before it gets its name: a process that can lock it by that name knows that its owner is dead
         unnamed = self.path / f"{_LOCK}-new"
         self._lock = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -545,7 +545,7 @@ class RemoteFile:
 class RemoteFiles:
     """New objects below a remote root, sent while they grow; the last parts are sent in the background."""
 
-    #: each holds some parts in memory that are on their way
+    #: each holds the parts that are being sent in memory
     most_open: Final = 16
 
     def __init__(self, store: RemoteStore, *, parallel: int) -> None:
@@ -594,7 +594,7 @@ NewFiles = LocalFiles | RemoteFiles
 
 #: files that are checked after a failure
 _LOCAL, _REMOTE = 10_000, 100
-#: how a Parquet file ends, with its footer in the clear or encrypted, and the size of the smallest
+#: the last bytes of a Parquet file with a plain or an encrypted footer, and the smallest size
 _MAGIC: Final = (b"PAR1", b"PARE")
 _SMALLEST: Final = 12
 

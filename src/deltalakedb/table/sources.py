@@ -96,7 +96,7 @@ class SqlSource(Source):
         return self.opened.snapshot
 
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
-        # a whole list is read once and kept
+        # a complete list is read once and cached
         if where is None:
             return listed(self.database, self.opened, columns)
         found = files.scan_files(self.database, self.opened, with_order(columns), where=where)
@@ -333,11 +333,11 @@ class Overlay(Source):
 
 # ---- what this process remembers of a catalog's tables -------------------------------------------------
 
-#: longer lists of whole actions are read in pages and not kept
+#: longer lists of whole actions are streamed and not cached
 STREAMED_FROM: Final = 100_000
-#: memory of one column of one chunk beside its values, as measured: Arrow's objects, and buffers' rounding
+#: measured overhead of a column of a chunk: Arrow's objects, and the rounding of buffers
 _CHUNK_BYTES: Final = 1_800
-#: a list that is made from older ones in more pieces than this is copied into one
+#: a list in more pieces than this is copied into one
 _MOST_CHUNKS: Final = 64
 
 

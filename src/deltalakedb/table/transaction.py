@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action
     from deltalakedb.spark.transaction import SparkTransaction
 
-#: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
+#: an id becomes a file name in `_delta_transactions`, which may have 255 bytes
 _LONGEST_ID: Final = 200
 
 
@@ -85,7 +85,7 @@ class _Participant:
         self.overlay.reads |= work.reads
         self.new_names = self.new_names and work.new_names
         self.hooks.append(work.hooks)
-        # every operation has looked at the table's features itself before it began
+        # every operation has checked the table's features itself
         self.handled_features |= work.handled_features
 
     def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
@@ -538,7 +538,7 @@ class Transaction:
     ) -> _Participant:
         address = self._address.with_table(name)
         row = _placeholder_row(table) if isinstance(table, NewTable) else table
-        handle = TableHandle(address, self._database, row, overlay, self, root=root)
+        handle = TableHandle(address, self._database, row, overlay, self, root)
         self._tables.append(_Participant(handle, overlay, table, read, name))
         return self._tables[-1]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     import deltalake
 
-#: what delta-rs itself reports for a table that was opened without options
+#: what delta-rs reports for a table that is opened without options
 _LOG_BUFFER_PER_CORE = 4
 
 

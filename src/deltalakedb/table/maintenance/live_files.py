@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import OpenTable, Table
 
-#: from so many folders on, an object store is listed once instead of being asked about each
+#: for this many folders or more, an object store is listed once instead of queried for each
 _LIST_FROM: Final = 100
-#: on object stores nothing shows which new files are in flight, so younger ones are left alone
+#: object stores do not show which new files may still be committed, so younger ones stay
 REMOTE_GRACE_MS = 86_400_000
-#: how the name of a data file ends that our own writer has not finished
+#: the suffix of data files that our own writer has not finished
 UNFINISHED: Final = ".parquet.tmp"
 _DATA_FOLDERS: Final = ("_change_data", "_delta_index")
 #: change data, which only commits name
@@ -217,7 +217,7 @@ def referenced_files(
     """
     root, version = opened.table.location, opened.snapshot.version
     sources: list[Source] = [SqlSource(database, opened), *kept]
-    # what readers of the log see, if publishing is behind; unpublished commits can be taken back to it
+    # what readers of the log see if publishing is behind; a revert may return to it
     if 0 <= (published := opened.table.published_version) < version:
         sources.append(SqlSource(database, snapshots.open_table(database, opened.table.name, published)))
     needed = {name for source in sources for name in needed_by(source, root)}

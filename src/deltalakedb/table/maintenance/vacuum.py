@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
 _HOUR_MS: Final = 3_600_000
-#: files that are deleted between two looks at what is live
+#: files that are deleted between two checks of what is live
 _BATCH: Final = 1_000
-#: how often the commits around a vacuum are tried again over those of others
+#: how often a commit of a vacuum is retried after a conflict
 _RETRIES: Final = 10
 
 
@@ -118,7 +118,7 @@ def vacuum(
     """
     if not table.is_live:
         raise UnsupportedOperationError(
-            "vacuum deletes files at once, which a transaction could not take back",
+            "vacuum deletes files immediately, which a transaction could not undo",
             table=table.name,
             suggestion="vacuum outside of the transaction",
         )
@@ -185,7 +185,7 @@ def _plan(
     data = DataFiles.of(table.database, source.opened, table.root.options)
     sizes, strangers = dict(found.expired), {}
     if not table.root.is_local:
-        # a store is not asked whether files are there, which costs as much as deleting: the catalog knows
+        # a request for each file would cost as much as deleting it, and the catalog knows what is gone
         gone = vacuumed.ended(table.database, table.row)
         sizes = {path: size for path, size in sizes.items() if gone.get(path, -1) <= found.removed[path]}
     if full:

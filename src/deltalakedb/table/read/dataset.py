@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
-#: statistics become fragment guarantees up to this many files; beyond it the database is the one to prune
+#: statistics become fragment guarantees up to this many files; beyond it only the database prunes
 _GUARANTEES_UPTO = 5_000
 _COLUMNS = ("path", "size", "partition_values", "stats")
-#: a longest string this long may have been cut short by its writer, and is then no upper bound
+#: a maximum this long may have been truncated by its writer, and is then no upper bound
 _MAY_BE_CUT = 32
 
 

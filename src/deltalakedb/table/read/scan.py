@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
 
-#: with one of these features a file may hold variants in pieces, and need not
+#: with one of these features, a file may have shredded variants
 _SHREDDING: Final = frozenset({"variantShredding", "variantShredding-preview"})
-#: table features under which a data file's rows are not simply the table's rows
+#: table features with which a data file's rows are not exactly the table's rows
 _NEEDS_DELTA_RS = {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview"}
 _NEEDS_DELTA_RS |= {"variantType", "variantType-preview", *_SHREDDING}
 

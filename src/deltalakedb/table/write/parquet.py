@@ -58,7 +58,7 @@ def arrow_source(data: Any) -> Rows:
     if isinstance(data, list | tuple) and data and all(hasattr(part, "__arrow_c_array__") for part in data):
         return pa.Table.from_batches([pa.record_batch(part) for part in data])
     if isinstance(data, Sequence) and not isinstance(data, list | tuple | str | bytes):
-        # a user's own sequence may make its batches one after the other, without knowing how many
+        # a sequence of the user's may produce its batches one by one, without knowing how many
         return pa.RecordBatchReader.from_batches(
             pa.schema(data[0].schema), (pa.record_batch(part) for part in data)
         )
@@ -241,7 +241,7 @@ class _OpenFile:
     def discard(self) -> None:
         with contextlib.suppress(Exception):
             self.writer.close()
-        # a writer that could not close tries again when it is collected, and complains
+        # else a writer that could not close tries again when it is collected, and reports an error
         self.writer.is_open = False
         self._new.discard()
 
@@ -258,7 +258,7 @@ class _FileSet:
         self._open: OrderedDict[Key, _OpenFile] = OrderedDict()
         self._written: list[str] = []
         self._adds: list[Add] = []
-        #: bytes in memory for a byte in a file, learned on the way
+        #: bytes in memory for each byte in a file, as measured so far
         self._ratio = 1.0
 
     def put(self, key: Key, rows: pa.RecordBatch) -> None:
@@ -494,7 +494,7 @@ def _decimal(unscaled: int, scale: int) -> Any:
 def _cut(value: bytes, length: int) -> str | None:
     """The longest whole characters in so many bytes: never more than the value itself."""
     text = value[:length].decode("utf-8", "ignore")
-    # a first character longer than that leaves nothing to cut to
+    # the first character alone may be longer
     return text if text or not value else value.decode()
 
 

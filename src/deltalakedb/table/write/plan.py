@@ -39,21 +39,18 @@ _SAME: Final = {
     "string": (pa.string(), pa.large_string(), pa.string_view()),
     "binary": (pa.binary(), pa.large_binary(), pa.binary_view()),
 }
-#: features that ask nothing of an append, or only what is checked below
-_KNOWN: Final = {"appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors"} | {
-    "generatedColumns",
-    "identityColumns",
-    "invariants",
-    "timestampNtz",
-    "v2Checkpoint",
+#: features that require nothing of an append, or only what is checked below
+_KNOWN: Final = {
+    *("appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors"),
+    *("generatedColumns", "identityColumns", "invariants", "timestampNtz", "v2Checkpoint"),
 }
 #: what a writer must compute or check by itself
 _RULES: Final = ("delta.constraints.", "delta.invariants")
 _MAPPING: Final = "delta.columnMapping."
-#: options that say nothing about data files, and those that are looked at here
+#: options without an effect on data files, and those that are read here
 _SILENT: Final = frozenset({"commit_properties", "post_commithook_properties", "storage_options", "mode"})
 _READ: Final = frozenset({"partition_by", "target_file_size", "writer_properties"})
-#: what a protocol is known by; it cannot be hashed itself
+#: the key of a cached check, since a protocol cannot be hashed
 _FIELDS: Final = ("min_reader_version", "min_writer_version", "reader_features", "writer_features")
 _PROTOCOL: Final = attrgetter(*_FIELDS)
 
@@ -84,7 +81,7 @@ class Column(NamedTuple):
 class WritePlan(NamedTuple):
     """The table as its writer sees it."""
 
-    #: of a data file: without partition columns, everything optional so that every reader takes it
+    #: of a data file: without partition columns, all optional, so that every reader accepts it
     file_schema: pa.Schema
     data_columns: tuple[Column, ...]
     partition_columns: tuple[Column, ...]
@@ -370,7 +367,7 @@ _NUMBERS: Final = {
 _ROWS: Final = 1024 * 1024
 _TRUNCATE: Final = 64
 _COMMON: Final[Mapping[str, Any]] = {
-    # the table's schema says what the columns are; a second one in each file would only cost
+    # the table's schema defines the columns; a copy in each file would only cost space
     "store_schema": False,
     # as Spark and delta-rs do: 4 or 8 bytes for short decimals
     "store_decimal_as_integer": True,
@@ -382,7 +379,7 @@ def parquet_options(properties: WriterProperties | None) -> ParquetOptions:
     """The options for writer properties; UnsupportedOperationError if pyarrow has no such options."""
     if properties is None:
         return _DEFAULT
-    # properties without a compression mean none: what delta-rs makes of them
+    # as in delta-rs, properties without a compression mean no compression
     match = _COMPRESSION.fullmatch(properties.compression or "UNCOMPRESSED")
     codec = _CODECS.get(match[1]) if match else None
     if match is None or codec is None or (match[2] is not None and int(match[2]) not in codec[2]):

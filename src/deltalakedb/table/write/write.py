@@ -84,7 +84,7 @@ class CreateOptions:
     #: None leaves it to the settings
     in_commit_timestamps: bool | None = None
     row_tracking: bool = False
-    #: features that were asked for by name, or by a property that delta-rs does not act on
+    #: features requested by name, or by a property that delta-rs ignores
     features: tuple[str, ...] = ()
     hooks: Hooks = DEFAULT
     #: what to do if delta-rs refuses the rest
@@ -462,7 +462,7 @@ def _append_remembered(
         remembered(database).tables.pop(address.table, None)  # the name may belong to another table by now
         return False
     try:
-        # an object store takes a request for it, which need not wait for the upload
+        # on an object store the check is a request, which runs during the upload
         check = None if table.root.is_local else table.require_folder
         if check is None:
             table.require_folder()
@@ -470,7 +470,7 @@ def _append_remembered(
     except (ConflictError, SchemaError, TableMissingError) as error:
         remembered(database).tables.pop(address.table, None)
         if error.context.get("dropped"):
-            raise  # a new table in a new catalog is not what was meant
+            raise  # the caller did not mean to create a new table in a new catalog
         return False
     _remember(table, opened)
     return done
@@ -499,7 +499,7 @@ def write_to(
         data = arrow_source(data)
         if append(table, data, options, hooks=hooks):
             return
-    # beside an append, a predicate is what every new row must meet
+    # with an append, the predicate is a condition for every new row
     run = partial(_stock, data=data, mode=mode, predicate=predicate, **options)
     if predicate is not None and mode == "overwrite":
         where = table.where_or_all(predicate)
