@@ -49,6 +49,10 @@ if TYPE_CHECKING:
     from deltalakedb.table.read.scan import RawTable
     from deltalakedb.table.transaction import OldVersion, Transaction
 
+_STAYS: Final = (
+    "a table inside a transaction stays at the transaction's snapshot",
+    "tx.table(name, version=…) reads an older version",
+)
 #: packages whose lines are not the user's own
 _INSIDE = ("deltalakedb", "deltalake")
 #: for delta-rs on a scratch table, which needs neither a checkpoint nor a clean-up
@@ -249,7 +253,7 @@ class TableHandle:
             self._advance()
 
     def load(self, version: int) -> None:
-        self._require_live()
+        self.require_live(*_STAYS)
         self._open(version)
         self.pinned = True
 
@@ -259,7 +263,7 @@ class TableHandle:
         A time before the first commit is version 0, as in delta-rs; if strict, it is a
         VersionMissingError, as in delta-spark.
         """
-        self._require_live()
+        self.require_live(*_STAYS)
         self._open(self.version_at(moment, strict=strict))
         self.pinned = True
 
@@ -283,13 +287,10 @@ class TableHandle:
         self._row, self._source, self.raw = opened.table, SqlSource(self.database, opened), None
         check_open(self.snapshot, table=self.name)
 
-    def _require_live(self) -> None:
+    def require_live(self, why: str, suggestion: str) -> None:
+        """Raise UnsupportedOperationError inside a transaction."""
         if not self.is_live:
-            raise UnsupportedOperationError(
-                "a table inside a transaction stays at the transaction's snapshot",
-                table=self.name,
-                suggestion="tx.table(name, version=…) reads an older version",
-            )
+            raise UnsupportedOperationError(why, table=self.name, suggestion=suggestion)
 
     def submit(
         self, steps: Sequence[Sequence[Action]], reads: ReadSet, files: Sequence[PlacedFile] = (), **more: Any

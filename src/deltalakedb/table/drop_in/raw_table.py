@@ -12,7 +12,7 @@ import pyarrow as pa
 from arro3.core import RecordBatchReader, Table
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.exceptions import ArgumentTypeError, UnsupportedOperationError
+from deltalakedb.exceptions import ArgumentTypeError
 from deltalakedb.metastore import registry
 from deltalakedb.mirror import checkpointer
 from deltalakedb.mirror.manifests import write_manifests
@@ -102,12 +102,8 @@ class RawSqlTable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         handle = self.handle
-        if not handle.is_live:
-            raise UnsupportedOperationError(
-                "a table inside a transaction cannot be pickled or copied",
-                table=handle.name,
-                suggestion="pickle a table that was opened outside of the transaction",
-            )
+        why = "a table inside a transaction cannot be pickled or copied"
+        handle.require_live(why, "pickle a table that was opened outside of the transaction")
         # a pickled table must open elsewhere: it carries the password, as the address does
         uri = handle.address.to_uri(redact=False)
         return RawSqlTable.reopen, (uri, handle.version, handle.storage_options)
@@ -271,12 +267,8 @@ class RawSqlTable:
         reconcile(self.handle.database, self.handle.name, storage_options=self.handle.root.options)
 
     def _require_published(self, what: str) -> None:
-        if not self.handle.is_live:
-            raise UnsupportedOperationError(
-                f"{what} from published versions, and a transaction's are still to come",
-                table=self.handle.name,
-                suggestion="do it after the transaction",
-            )
+        why = f"{what} from published versions, and a transaction's are still to come"
+        self.handle.require_live(why, "do it after the transaction")
         registry.refuse_followed(self.handle.row)
 
 

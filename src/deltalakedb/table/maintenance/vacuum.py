@@ -116,12 +116,8 @@ def vacuum(
     To ``enforce`` is to refuse a shorter retention than the table's property asks for. A ``full`` vacuum also
     deletes files below the root that no version references.
     """
-    if not table.is_live:
-        raise UnsupportedOperationError(
-            "vacuum deletes files immediately, which a transaction could not undo",
-            table=table.name,
-            suggestion="vacuum outside of the transaction",
-        )
+    why = "vacuum deletes files immediately, which a transaction could not undo"
+    table.require_live(why, "vacuum outside of the transaction")
     table.update()
     registry.refuse_followed(table.row)
     table.require_folder()

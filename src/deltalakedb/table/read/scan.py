@@ -307,8 +307,7 @@ class Vectors:
     """Reads the deletion vectors of the table at a root."""
 
     def __init__(self, root: Root) -> None:
-        self._root = root
-        self._paths = root.paths
+        self._root, self._paths = root, root.paths
 
     def rows(self, vector: DeletionVector) -> BitMap64:
         if (place := resolve_dv(self._paths, vector)) is None:
