@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import typing
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.read.scan import RawTable
-    from deltalakedb.table.transaction import OldVersion, Transaction
 
 _STAYS: Final = (
     "a table inside a transaction stays at the transaction's snapshot",
@@ -112,6 +112,15 @@ class WriteIntent:
     own: Sequence[UserStatement] = ()
 
 
+class CommitTarget(typing.Protocol):
+    """Takes changes that are not committed at once: a transaction."""
+
+    @property
+    def flushes(self) -> Flushes | None: ...
+    def ready(self) -> None: ...
+    def submit(self, work: WriteIntent) -> None: ...
+
+
 def commit(database: Database, work: WriteIntent) -> Committed:
     """Commit and publish one operation by itself."""
     origin = Write(new_names=work.new_names, handled_features=work.handled_features)
@@ -139,7 +148,7 @@ class TableHandle:
     database: Database
     _row: Table
     _source: Source
-    _transaction: Transaction | OldVersion | None = None
+    _transaction: CommitTarget | None = None
     _root: Root | None = None
     storage_options: Mapping[str, str] | None = field(default=None, kw_only=True)
     #: whether the handle serves a single operation, and is not refreshed after the commit

@@ -50,6 +50,7 @@ from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.handle import (
     DEFAULT,
     QUIET,
+    CommitTarget,
     Hooks,
     TableHandle,
     WriteIntent,
@@ -70,7 +71,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.settings import Config
-    from deltalakedb.table.transaction import Transaction as TableTransaction
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
 _MODES = ("error", "append", "overwrite", "ignore")
@@ -266,7 +266,7 @@ def create_with(
     location: str | None,
     operation: Callable[[str], object],
     *,
-    transaction: TableTransaction | None = None,
+    transaction: CommitTarget | None = None,
     free: bool = False,
     storage_options: Mapping[str, str] | None = None,
     create_options: CreateOptions = NO_OPTIONS,
