@@ -74,7 +74,7 @@ def z_order(table: TableHandle, call: Call) -> str:
 
 def _plain(table: TableHandle) -> Unmapped | None:
     """A mapped table without its mapping: delta-rs refuses to put the files of mapped ones together."""
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     return None if mapping_mode(snapshot.metadata) == "none" else Unmapped(snapshot)
 
 

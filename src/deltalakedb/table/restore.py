@@ -56,7 +56,7 @@ def restore(
     hooks: Hooks = DEFAULT,
 ) -> Restored:
     """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock."""
-    now = table.source.snapshot
+    now = table.snapshot
     # identity columns stay refused: their values must never be assigned twice
     handled = SPARK_FEATURES - {"identityColumns"}
     check_writable(now.protocol, table=table.name, also=COMMITTER_FEATURES | handled)
@@ -160,7 +160,7 @@ def repair(
     Return the metrics as delta-rs names and forms them. If files are missing, a frozen table or one whose log
     is ahead of the catalog raises a TableFrozenError.
     """
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     if not dry_run:
         check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     # other writers may add or remove files meanwhile: only the missing ones are touched

@@ -88,7 +88,7 @@ class ErrorContext(NamedTuple):
 
     @classmethod
     def at(cls, table: TableHandle) -> ErrorContext:
-        snapshot = table.source.snapshot
+        snapshot = table.snapshot
         look = partial(unreadable, table.root, table.file_sizes, snapshot.version)
         return cls(table.name, table.row.location, snapshot.version, snapshot.metadata, unreadable=look)
 
@@ -337,7 +337,7 @@ def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadS
 
 def refuse_row_ids(table: TableHandle) -> None:
     """Raise UnsupportedFeatureError if a rewrite would change row ids, which must be stable."""
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     if tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking"):
         raise UnsupportedFeatureError(
@@ -364,7 +364,7 @@ class Stage(Scratch):
         fakes: Collection[str] = (),
         shown: Snapshot | None = None,
     ) -> None:
-        snapshot = table.source.snapshot
+        snapshot = table.snapshot
         check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
         self._table, self._reads = table, reads
         failpoint("data.before")

@@ -121,7 +121,7 @@ def vacuum(
     table.update()
     registry.refuse_followed(table.row)
     table.require_folder()
-    check_writable(table.source.snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
+    check_writable(table.snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
     if table.row.settings.get(POLICY) == ADOPT:
         handle_foreign_commits(table.database, table.row, table.root.options)
         table.update()

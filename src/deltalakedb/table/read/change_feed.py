@@ -48,7 +48,7 @@ def load_cdf(
 ) -> pa.RecordBatchReader:
     """The changed rows of a range of versions; arguments as in stock."""
     predicate, columns = sql_text(predicate), names_of(columns)
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     schema = _feed_schema(snapshot.metadata)
     if columns:
         schema = pa.schema([schema.field(c) for c in known(columns, schema)])

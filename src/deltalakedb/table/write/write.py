@@ -322,7 +322,7 @@ def replace_or_append(
 
     A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
     """
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     failpoint("data.before")
     with Scratch(table.root) as scratch:
@@ -524,7 +524,7 @@ def append(
     given = options.get("commit_properties")
     if given is not None and not _only_transactions(given):
         return False
-    snapshot, root = table.source.snapshot, table.root
+    snapshot, root = table.snapshot, table.root
     try:
         plan = plan_append(snapshot, data.schema, options, also=COMMITTER_FEATURES)
     except UnsupportedOperationError:
