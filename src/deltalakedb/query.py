@@ -12,6 +12,7 @@ from arro3.core import RecordBatchReader
 from deltalakedb._stock import stock_getattr
 from deltalakedb.exceptions import ArgumentTypeError
 from deltalakedb.table.handle import handle_of
+from deltalakedb.table.read.scan import raw_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,6 +73,6 @@ def register_table(
 ) -> deltalake.QueryBuilder:
     """``QueryBuilder.register`` for both kinds of tables: Rust only takes its own tables."""
     handle = handle_of(delta_table)
-    raw = delta_table._table if handle is None else handle.raw()  # noqa: SLF001
+    raw = delta_table._table if handle is None else raw_of(handle)  # noqa: SLF001
     builder._query_builder.register(table_name=table_name, delta_table=raw)  # noqa: SLF001
     return builder

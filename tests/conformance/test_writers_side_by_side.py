@@ -88,7 +88,7 @@ def test_threads_write_to_tables_of_their_own(table_uri: TableUri) -> None:
 def test_scratch_folders_come_and_go_side_by_side(tmp_path: Path) -> None:
     def come_and_go(_: int) -> None:
         for _ in range(150):
-            Scratch(root_at(str(tmp_path)), table="t").remove()
+            Scratch(root_at(str(tmp_path))).remove()
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(come_and_go, range(4)))

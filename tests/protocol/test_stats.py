@@ -24,7 +24,9 @@ from deltalakedb.protocol.stats import (
     parse_stats,
     stats_leaves,
 )
-from deltalakedb.table.write.plan import plan_for
+from deltalakedb.protocol.txn_log import Snapshot
+from deltalakedb.table.read.scan import arrow_schema
+from deltalakedb.table.write.plan import plan_append
 
 
 def stats_of(name: str, low: object, high: object | None = None) -> FileStats:
@@ -250,7 +252,8 @@ def test_slots_checkpoints_and_writer_agree_on_the_columns_with_statistics(
     ordered = [name for name in wanted if name != "l"]
     slots = assign_slots(schema, ["P"], properties)
     assert {".".join(s.field) for s in slots if s.kind == "s"} - {"P"} == set(ordered)
-    assert [".".join(leaf.path) for leaf in plan_for(metadata).leaves] == ordered
+    plan = plan_append(Snapshot(0, 0, protocol, metadata), arrow_schema(_NESTED))
+    assert [".".join(leaf.path) for leaf in plan.table.leaves] == ordered
 
 
 def test_column_lists_keep_what_backticks_hold() -> None:

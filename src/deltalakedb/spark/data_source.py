@@ -36,8 +36,7 @@ from deltalakedb.spark.source_reader import (
     split_files,
 )
 from deltalakedb.storage.store import open_store
-from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.intent import WriteIntent, warn_nothing_written
+from deltalakedb.table.handle import TableHandle, warn_nothing_written
 from deltalakedb.table.read.scan import arrow_schema, known
 from deltalakedb.table.roots import root_at, undo
 from deltalakedb.table.write.parquet import write_files
@@ -261,8 +260,8 @@ class Writer(DataSourceArrowWriter):
         files = table.root.placed(a.path for a in adds)
         if any(isinstance(file, Path) and not file.exists() for file in files):
             raise not_shared_error(self.location, table=table.name)  # they are on disks of other machines
-        actions, root = (info, *notes, *gone, *adds), table.root
-        table.submit(WriteIntent(table.row, actions, self.snapshot, reads, files, new_names=True, root=root))
+        actions = (info, *notes, *gone, *adds)
+        table.submit([actions], reads, files, new_names=True, read=self.snapshot)
 
     def abort(self, messages: _Messages) -> None:
         """Delete the files of a failed job.

@@ -38,7 +38,7 @@ from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.maintenance.live_files import CHANGES, DataFiles, linked, referenced_files
 from deltalakedb.table.maintenance.vacuum import DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
 from deltalakedb.table.maintenance.vacuum import vacuum as delete_files
-from deltalakedb.table.restore import restored
+from deltalakedb.table.restore import restore as restore_table
 from deltalakedb.table.write_locks import oldest_pending_write
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def restore(
     target = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp or version
     if timestamp is not None:
         found.version_at(epoch_ms(timestamp), strict=True)  # before the first commit there is nothing
-    done = restored(found, target)
+    done = restore_table(found, target)
     sizes = done.then.scan(("size",)).column("size").to_pylist()
     return {
         "table_size_after_restore": sum(sizes),

@@ -382,7 +382,7 @@ def run_on_scratch(
     check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
     domains = snapshots.domains(table.database, table.row, snapshot.version)
     failpoint("data.before")
-    with SparkScratch(table.root, table=table.name) as scratch, log_parts(spark, len(files)):
+    with SparkScratch(table.root) as scratch, log_parts(spark, len(files)):
         require_shared_path(spark, table.root.location, str(scratch.folder), table=table.name)
         scratch.write_log(snapshot, files, domains)
         with translate_delta_errors(ErrorContext.at(table)):

@@ -30,9 +30,8 @@ from deltalakedb.table.locations import is_local
 from deltalakedb.table.read.change_feed import Change, ChangeLog, read_changes
 from deltalakedb.table.read.scan import Vectors, arrow_schema, conformed, raw_table
 from deltalakedb.table.restore import missing_files
-from deltalakedb.table.roots import root_at
+from deltalakedb.table.roots import reading, root_at
 from deltalakedb.table.scratch import ErrorContext, translate_errors
-from deltalakedb.table.unreadable import reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -15,8 +15,7 @@ from deltalakedb.spark.expressions import condition_of
 from deltalakedb.spark.scratch import other_query, read_files
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.spark.writer import CREATE_OPTIONS, Mode, WriteRequest
-from deltalakedb.table.handle import require_handle
-from deltalakedb.table.intent import warn_nothing_written
+from deltalakedb.table.handle import require_handle, warn_nothing_written
 
 if TYPE_CHECKING:
     import os

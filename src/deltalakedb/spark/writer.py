@@ -23,7 +23,7 @@ from deltalakedb.spark.scratch import (
     translate_delta_errors,
 )
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.table.intent import warn_nothing_written
+from deltalakedb.table.handle import warn_nothing_written
 from deltalakedb.table.locations import place_for
 from deltalakedb.table.scratch import ErrorContext
 from deltalakedb.table.write.write import CreateOptions, create_with, exists, known_mode, open_existing

@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import UnsupportedOperationError
-from deltalakedb.protocol.actions import Metadata, Protocol
+from deltalakedb.protocol import properties
+from deltalakedb.protocol.actions import Action, Metadata, Protocol
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,
     MAX_WRITER_VERSION,
@@ -16,110 +17,80 @@ from deltalakedb.protocol.features import (
     with_features,
     writer_features,
 )
-from deltalakedb.protocol.properties import (
-    IN_COMMIT_TIMESTAMPS,
-    ROW_TRACKING,
-    check_properties,
-    is_on,
-    unknown_names,
-    without_feature_names,
-)
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
-from deltalakedb.table.intent import DEFAULT
-from deltalakedb.table.scratch import ErrorContext, Stage
+from deltalakedb.table.scratch import Call, ErrorContext, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from deltalake._internal import RawDeltaTable
-
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.intent import Hooks
 
 #: properties that are fulfilled here and not by delta-rs, with the features that they need
 PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
-    IN_COMMIT_TIMESTAMPS: ("inCommitTimestamp",),
-    ROW_TRACKING: ("domainMetadata", "rowTracking"),
+    properties.IN_COMMIT_TIMESTAMPS: ("inCommitTimestamp",),
+    properties.ROW_TRACKING: ("domainMetadata", "rowTracking"),
 }
 _HINT: Final = "properties of your own need raise_if_not_exists=False"
 
 
 def alter(
     table: TableHandle,
-    run: Callable[[RawDeltaTable], Any],
+    call: Call,
     *,
-    hooks: Hooks = DEFAULT,
     validate: bool = False,
     about: ErrorContext | None = None,
     features: Sequence[str] = (),
+    **instead: Any,
 ) -> None:
-    """Change metadata or protocol, whatever files there are.
-
-    Args:
-        table: The open table.
-        run: Calls delta-rs on a scratch table.
-        hooks: What is to follow the commit.
-        validate: Whether delta-rs checks every row, as for new constraints.
-        about: What an error of delta-rs is about; by default the table.
-        features: Features to add.
-    """
-    before = table.source.snapshot
+    """Change metadata or protocol; to ``validate`` is to let delta-rs check every row, as for constraints."""
+    before = table.snapshot
     adds, reads = (table.source.adds(), EVERYTHING) if validate else ((), NOTHING)
     with Stage(table, adds, reads) as stage:
-        stage.run(run, about)
+        stage.run(partial(call.on, **instead), about)
         harvest = stage.harvest()
         steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)
-        stage.submit(hooks, replace(harvest, steps=steps))
+        stage.submit(call.hooks, replace(harvest, steps=steps))
 
 
-#: add constraints, which every row must fulfil
-add_constraint = partial(alter, validate=True)
+def add_constraints(table: TableHandle, call: Call) -> None:
+    alter(table, call, validate=True)
 
 
-def set_properties(
-    table: TableHandle,
-    properties: dict[str, str],
-    *,
-    must_exist: bool,
-    run: Callable[[RawDeltaTable, dict[str, str], bool], Any],
-    hooks: Hooks = DEFAULT,
-) -> None:
-    """Set properties, with the features that they stand for.
-
-    ``run`` calls delta-rs with properties, and whether they must be ones it knows.
-    """
-    check_properties(properties, table=table.name)
-    features = features_named(properties, also=COMMITTER_FEATURES, table=table.name)
-    properties = {k: v for k, v in without_feature_names(properties).items() if v is not None}
-    ours = {k: v for k, v in properties.items() if k in PROPERTIES}
-    others = {k: v for k, v in properties.items() if k not in PROPERTIES}
-    if ours.get(ROW_TRACKING, "").lower() == "true" and not is_on(
-        table.source.snapshot.metadata, ROW_TRACKING
-    ):
+def set_properties(table: TableHandle, call: Call) -> None:
+    wanted, must_exist = call["properties"], call["raise_if_not_exists"]
+    properties.check_properties(wanted, table=table.name)
+    features = features_named(wanted, also=COMMITTER_FEATURES, table=table.name)
+    wanted = {k: v for k, v in properties.without_feature_names(wanted).items() if v is not None}
+    ours = {k: v for k, v in wanted.items() if k in PROPERTIES}
+    others = {k: v for k, v in wanted.items() if k not in PROPERTIES}
+    tracks = properties.is_on(table.snapshot.metadata, properties.ROW_TRACKING)
+    if ours.get(properties.ROW_TRACKING, "").lower() == "true" and not tracks:
         _refuse_rows_without_ids(table)
-    about = ErrorContext.at(table)._replace(hint=_HINT if must_exist and unknown_names(others) else None)
+    about = ErrorContext.at(table)._replace(
+        hint=_HINT if must_exist and properties.unknown_names(others) else None
+    )
     if ours and others and must_exist:
-        # delta-rs knows ours as little as a mistake: it is asked about the others alone
+        # delta-rs would refuse ours as unknown, so it checks only the others
         with Stage(table, (), NOTHING) as stage:
-            stage.run(lambda raw: run(raw, others, True), about)
+            stage.run(partial(call.on, properties=others), about)
     known = must_exist and not ours
-    alter(table, lambda raw: run(raw, properties, known), hooks=hooks, about=about, features=features)
+    alter(table, call, about=about, features=features, properties=wanted, raise_if_not_exists=known)
 
 
 def _completed(actions: Sequence[Action], before: Snapshot, features: Sequence[str]) -> list[Action]:
     """Actions with the features that the metadata needs and delta-rs does not add."""
     actions = [
-        with_row_columns(a) if isinstance(a, Metadata) and is_on(a, ROW_TRACKING) else a for a in actions
+        with_row_columns(a) if isinstance(a, Metadata) and properties.is_on(a, properties.ROW_TRACKING) else a
+        for a in actions
     ]
     metadata = next((a for a in actions if isinstance(a, Metadata)), before.metadata)
     given = next((a for a in actions if isinstance(a, Protocol)), None)
     protocol = given or before.protocol
-    needed = {f for name, named in PROPERTIES.items() if is_on(metadata, name) for f in named}
+    needed = {f for name, named in PROPERTIES.items() if properties.is_on(metadata, name) for f in named}
     if protocol.min_writer_version >= MAX_WRITER_VERSION > before.protocol.min_writer_version:
-        # naming features ends the time in which the version implied them
+        # once features are named, the version no longer implies them
         needed |= used_features(metadata) & writer_features(before.protocol)
     raised = with_features(protocol, (*sorted(needed), *features))
     if raised == protocol:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -19,16 +19,12 @@ from deltalakedb.exceptions import (
     ProtocolError,
 )
 from deltalakedb.protocol import partition
-from deltalakedb.protocol.predicate import Unknown
+from deltalakedb.protocol.predicate import Expr, Unknown
 from deltalakedb.protocol.predicate_parser import from_dnf, parse_predicate
-from deltalakedb.protocol.schema import PrimitiveType, parse_schema
+from deltalakedb.protocol.schema import PrimitiveType, StructType, parse_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deltalakedb.protocol.actions import Metadata
-    from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.schema import StructType
 
 _FORMS = "pass SQL (\"id > 5\"), or tuples ([('id', '>', 5)]), or a list of lists of tuples"
 #: databases count in 64 bits
@@ -49,16 +45,8 @@ class ArrowColumnError(InvalidArgumentError, pa.ArrowInvalid):  # type: ignore[m
 def predicate_of(where: Any, metadata: Metadata, *, files_only: bool = False) -> Expr | None:
     """The predicate of a SQL text or of filters in disjunctive normal form.
 
-    A pyarrow expression selects no files: pyarrow itself applies it to fragments and rows.
-
-    Args:
-        where: The filters.
-        metadata: The table's metadata.
-        files_only: Whether they only select files; values are then converted to their columns' types.
-
-    Raises:
-        ArgumentTypeError: It is none of these.
-        PredicateError: It cannot be parsed.
+    With ``files_only`` it only selects files; values are then converted to their columns' types. A pyarrow
+    expression selects no files: pyarrow itself applies it to fragments and rows.
     """
     if where is None or (isinstance(where, list | tuple) and not where):
         return None

@@ -9,27 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import deltalake
 import pyarrow as pa
-from deltalake._internal import PyQueryBuilder
+from deltalake._internal import PyQueryBuilder, RawDeltaTable
 
 from deltalakedb.exceptions import InvalidArgumentError, PredicateError
-from deltalakedb.protocol.actions import Add
+from deltalakedb.protocol.actions import Add, Metadata
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.protocol.predicate import Unknown, conjunction, conjuncts, map_columns, referenced_columns
+from deltalakedb.protocol.predicate import (
+    Expr,
+    Unknown,
+    conjunction,
+    conjuncts,
+    map_columns,
+    referenced_columns,
+)
 from deltalakedb.protocol.predicate_parser import parse_predicate
-from deltalakedb.protocol.read_set import NOTHING
+from deltalakedb.protocol.read_set import NOTHING, ReadSet
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
-from deltalakedb.table.intent import DEFAULT, Hooks
-from deltalakedb.table.scratch import Stage, add_to_metrics, candidates, rewrite, with_metrics
-from deltalakedb.table.write.write import without_hooks
+from deltalakedb.table.scratch import Call, Stage, add_to_metrics, candidates, rewrite, with_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from deltalake._internal import RawDeltaTable
-
-    from deltalakedb.protocol.actions import Metadata
-    from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.read_set import ReadSet
     from deltalakedb.table.handle import TableHandle
 
 #: clauses that look at target rows without a match, and so at every file
@@ -42,14 +40,14 @@ _SKIPPED = "num_target_files_skipped_during_scan"
 class MergePlan:
     """Stands in for delta-rs's merge builder until the merge is executed."""
 
-    def __init__(self, table: TableHandle, options: dict[str, Any]) -> None:
+    def __init__(self, table: TableHandle, call: Call) -> None:
         self._table = table
-        self._options: dict[str, Any] | None = options
+        self._call: Call | None = call
         self._clauses: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-        self.source_alias: str | None = options.get("source_alias")
-        self.target_alias: str | None = options.get("target_alias")
-        self.merge_schema: bool = options["merge_schema"]
-        self.arrow_schema = options["batch_schema"]
+        self.source_alias: str | None = call["source_alias"]
+        self.target_alias: str | None = call["target_alias"]
+        self.merge_schema: bool = call["merge_schema"]
+        self.arrow_schema = call["batch_schema"]
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("when_"):
@@ -61,23 +59,23 @@ class MergePlan:
         return clause
 
     def execute(self) -> str:
-        if self._options is None:
+        if self._call is None:
             raise InvalidArgumentError(
                 "this merge was executed already",
                 table=self._table.name,
                 suggestion="begin a new merge: its source has been read",
             )
-        options, self._options = self._options, None
-        hooks = Hooks.of(options.pop("post_commithook_properties", None))
+        call, self._call = self._call, None
+        hooks = call.hooks
         self._table.refresh()
         whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
-        where = None if whole else target_predicate(options, self._table.source.snapshot.metadata)
+        where = None if whole else target_predicate(call, self._table.snapshot.metadata)
         adds, reads = candidates(self._table, where)
         left_out = 0 if where is None else self._table.source.num_files() - len(adds)
         with Stage(self._table, adds, reads) as stage:
 
             def run(raw: Any) -> str:
-                builder = raw.create_merge_builder(**without_hooks(options))
+                builder = call.on(raw)
                 for name, args, kwargs in self._clauses:
                     getattr(builder, name)(*args, **kwargs)
                 return str(raw.merge_execute(builder))
@@ -87,16 +85,16 @@ class MergePlan:
         return json.dumps(add_to_metrics(metrics, left_out, _SKIPPED))
 
 
-def target_predicate(options: dict[str, Any], metadata: Metadata) -> Expr | None:
+def target_predicate(call: Call, metadata: Metadata) -> Expr | None:
     """The part of a merge's predicate that is about the target alone, so that no other file holds a match."""
-    target, source = options.get("target_alias"), options.get("source_alias")
+    target, source = call["target_alias"], call["source_alias"]
     schema = parse_schema(metadata.schema_string)
     if target is None or source is None:
         return None
-    other = parse_schema(deltalake.Schema.from_arrow(options["batch_schema"]).to_json())
+    other = parse_schema(deltalake.Schema.from_arrow(call["batch_schema"]).to_json())
     both = StructType((StructField(target, schema), StructField(source, other)))
     try:
-        parsed = parse_predicate(options["predicate"], both)
+        parsed = parse_predicate(call["predicate"], both)
     except PredicateError:
         return None  # delta-rs decides whether it is one
     mine = [
@@ -109,26 +107,26 @@ def target_predicate(options: dict[str, Any], metadata: Metadata) -> Expr | None
     return conjunction(mine) if mine else None
 
 
-def delete(
-    table: TableHandle,
-    predicate: str | None,
-    run: Callable[[RawDeltaTable, str | None], str],
-    *,
-    hooks: Hooks = DEFAULT,
-) -> str:
-    """Delete the rows that a predicate is true of, or all, by calling delta-rs with a predicate.
+def update(table: TableHandle, call: Call) -> str:
+    where = table.where_or_all(call["predicate"])
+    return rewrite(table, where, lambda stage: str(call.on(stage.raw)), hooks=call.hooks)
+
+
+def delete(table: TableHandle, call: Call) -> str:
+    """Delete the rows that a predicate is true of, or all.
 
     delta-rs deletes every row if it works a predicate out to be NULL, as ``nullif('', '') = name`` is. What
     the planner of files understands is safe; for the rest the query planner is asked first.
     """
+    predicate = call["predicate"]
     where = table.where_or_all(predicate)
     doubtful = predicate is not None and (where is None or not referenced_columns(where))
 
-    def on(stage: Stage) -> str:
+    def run(stage: Stage) -> str:
         nothing = doubtful and _is_empty(stage.raw, f"SELECT 1 FROM t WHERE ({predicate})")  # noqa: S608
-        return run(stage.raw, "false" if nothing else predicate)
+        return str(call.on(stage.raw, predicate="false" if nothing else predicate))
 
-    return rewrite(table, where, on, hooks=hooks)
+    return rewrite(table, where, run, hooks=call.hooks)
 
 
 def _is_empty(raw: RawDeltaTable, sql: str) -> bool:
@@ -141,24 +139,17 @@ def _is_empty(raw: RawDeltaTable, sql: str) -> bool:
     return False
 
 
-def commit_existing_files(
-    table: TableHandle,
-    mode: str,
-    filters: Any,
-    run: Callable[[RawDeltaTable], Any],
-    *,
-    hooks: Hooks = DEFAULT,
-) -> None:
-    """Commit actions on files that are under the table's root already, by calling delta-rs.
+def commit_existing_files(table: TableHandle, call: Call) -> None:
+    """Commit actions on files that are under the table's root already.
 
     With the mode ``"overwrite"``, files that match the partition filters are removed.
     """
     adds: list[Add] = []
     reads: ReadSet = NOTHING
-    if mode == "overwrite":
-        adds, reads = candidates(table, table.where_or_all(filters))
+    if call["mode"] == "overwrite":
+        adds, reads = candidates(table, table.where_or_all(call["partitions_filters"]))
     with Stage(table, adds, reads) as stage:
-        stage.run(run)
+        stage.run(call.on)
         harvest = stage.harvest()
         paths = {decode_path(a.path) for a in harvest.actions if isinstance(a, Add)}
         # pyarrow may spell a path below the root with a slash at its beginning
@@ -167,4 +158,4 @@ def commit_existing_files(
             for path in paths
             if path.startswith("/") and not (table.root.is_local and Path(path).exists())
         }
-        stage.submit(hooks, harvest.in_place(below))
+        stage.submit(call.hooks, harvest.in_place(below))

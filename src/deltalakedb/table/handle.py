@@ -1,88 +1,166 @@
-"""``TableHandle``: an open SQL-backed table, as every operation takes it."""
+"""``TableHandle``: an open SQL-backed table, as every operation takes it; ``WriteIntent``: what one does."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import json
+import sys
+import typing
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from deltalakedb.address import parse_address
+from deltalake import CommitProperties, PostCommitHookProperties
+
+from deltalakedb.address import Address, parse_address
+from deltalakedb.commit.request import CommitRequest, NewTable, TableChange, UserStatement, Write
+from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.coordinator.follow_up import after_commit
 from deltalakedb.coordinator.gate import require_writable
 from deltalakedb.coordinator.guard import look_at_open
 from deltalakedb.exceptions import (
+    ArgumentTypeError,
     DeltaSqlError,
     InvalidArgumentError,
+    NothingWrittenWarning,
     PredicateError,
     UnsupportedOperationError,
 )
-from deltalakedb.metastore import outbox, registry, snapshots
+from deltalakedb.metastore import registry, snapshots
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.actions import Metadata, Protocol
+from deltalakedb.mirror.checkpointer import CheckpointOptions
+from deltalakedb.protocol.actions import Action, CommitInfo, Metadata, Protocol, Txn
+from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.table.arguments import predicate_of
-from deltalakedb.table.intent import AutoCommit
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.read.scan import check_files, published_table, raw_table
-from deltalakedb.table.roots import root_at
-from deltalakedb.table.sources import SqlSource, check_open, open_source, version_at
-from deltalakedb.table.unreadable import reading
+from deltalakedb.table.roots import PlacedFile, Root, reading, root_at, undo
+from deltalakedb.table.sources import Source, SqlSource, check_open, open_source, version_at
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import deltalake
-    from deltalake._internal import RawDeltaTable
 
-    from deltalakedb.address import Address
-    from deltalakedb.metastore.rows import Table as TableRow
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
-    from deltalakedb.table.intent import CommitTarget, WriteIntent
+    from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.read.scan import RawTable
-    from deltalakedb.table.roots import Root
-    from deltalakedb.table.sources import Source
+
+_STAYS: Final = (
+    "a table inside a transaction stays at the transaction's snapshot",
+    "tx.table(name, version=…) reads an older version",
+)
+#: packages whose lines are not the user's own
+_INSIDE = ("deltalakedb", "deltalake")
+#: for delta-rs on a scratch table, which needs neither a checkpoint nor a clean-up
+QUIET: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
+class Hooks(CheckpointOptions):
+    """What follows a commit: a checkpoint if one is due, and after it the clean-up of the log."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, properties: PostCommitHookProperties | None) -> Hooks:
+        """What stock's properties ask for; the mirror does it, a scratch table none of it."""
+        if properties is None:
+            return DEFAULT
+        found: Any = properties.create_checkpoint, properties.cleanup_expired_logs
+        if not all(isinstance(choice, bool | None) for choice in found):
+            raise ArgumentTypeError(f"post-commit hooks are switched on or off by a bool: {found}")
+        return cls(bool(found[0]), found[1])
+
+    @classmethod
+    def all_of(cls, several: Iterable[Hooks]) -> Hooks:
+        """The hooks of several operations in one commit: what one of them forbids does not happen."""
+        found = list(several)
+        choices = {h.cleanup for h in found} - {None}
+        return cls(all(h.write for h in found), all(choices) if choices else None)
+
+
+DEFAULT: Final = Hooks()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteIntent:
+    """What one operation does to one table.
+
+    Attributes:
+        steps: The actions of each version that it makes, mostly of one.
+        read: The snapshot it worked from.
+        reads: What its result depends on.
+        files: New files that are below the table's root already.
+        new_names: Whether every added file is one of these.
+        root: The table's root, with the storage options that the caller gave.
+        handled_features: Writer features whose duties the engine that wrote the files has fulfilled.
+        own: Done in the same database transaction, after the rows of the commit are written.
+    """
+
+    table: Table | NewTable
+    steps: Sequence[Sequence[Action]]
+    read: Snapshot | None = None
+    reads: ReadSet = EVERYTHING
+    files: Sequence[PlacedFile] = ()
+    new_names: bool = False
+    root: Root | None = None
+    hooks: Hooks = DEFAULT
+    handled_features: frozenset[str] = frozenset()
+    own: Sequence[UserStatement] = ()
+
+
+class CommitTarget(typing.Protocol):
+    """Takes changes that are not committed at once: a transaction."""
+
+    @property
+    def flushes(self) -> Flushes | None: ...
+    def ready(self) -> None: ...
+    def submit(self, work: WriteIntent) -> None: ...
+
+
+def commit(database: Database, work: WriteIntent) -> Committed:
+    """Commit and publish one operation by itself."""
+    origin = Write(new_names=work.new_names, handled_features=work.handled_features)
+    change = TableChange(work.table, work.steps, work.read, work.reads, origin)
+    options = {} if work.root is None else {work.root.location: work.root.options}
+    (done,) = Coordinator(database, options).commit(
+        CommitRequest([change], statements=work.own),
+        delete_files=lambda: undo(work.files),
+        checkpoints={work.table.location: work.hooks},
+    )
+    if done.replayed:
+        warn_nothing_written(work.table.name)
+    return done
+
+
+@dataclass(eq=False, repr=False)
 class TableHandle:
-    """An open table: the source of its metadata, the root of its files, and the target of its commits.
+    """An open table: the source of its metadata, the root of its files, and what commits its changes.
 
     A handle that belongs to a transaction sees the transaction's own changes until the transaction ends. Then
     it becomes an ordinary handle at the committed version, or every use raises an error.
-
-    Attributes:
-        address: The table's address.
-        database: Its catalog's database.
-        storage_options: The storage options that the caller gave.
-        pinned: Whether the user chose a version, so that operations do not move to the newest one first.
-        one_shot: Whether the handle serves a single operation, and is not refreshed after the commit.
-        appended: The last commit, if it changed neither metadata nor protocol.
     """
 
-    def __init__(
-        self,
-        address: Address,
-        database: Database,
-        row: TableRow,
-        source: Source,
-        target: CommitTarget,
-        *,
-        storage_options: Mapping[str, str] | None = None,
-        root: Root | None = None,
-        pinned: bool = False,
-    ) -> None:
-        self.address = address
-        self.database = database
-        self.pinned = pinned
-        self.one_shot = False
-        self.appended: Committed | None = None
-        self._row = row
-        self._source = source
-        self._target = target
-        self.storage_options = storage_options
-        self._root = root
-        self._raw: RawTable | None = None
-        #: set when the transaction ends: the version to open on the next use, or the error to raise
-        self._ended: int | DeltaSqlError | None = None
+    address: Address
+    database: Database
+    _row: Table
+    _source: Source
+    _transaction: CommitTarget | None = None
+    _root: Root | None = None
+    storage_options: Mapping[str, str] | None = field(default=None, kw_only=True)
+    #: whether the handle serves a single operation, and is not refreshed after the commit
+    one_shot: bool = field(default=False, kw_only=True)
+    #: whether the user chose a version, so that operations do not move to the newest one first
+    pinned: bool = field(default=False, init=False)
+    #: the last commit, if it changed neither metadata nor protocol
+    appended: Committed | None = field(default=None, init=False)
+    #: delta-rs's own table of the open version
+    raw: RawTable | None = field(default=None, init=False)
+    #: set when the transaction ends: the version to open on the next use, or the error to raise
+    _ended: int | DeltaSqlError | None = field(default=None, init=False)
 
     @classmethod
     def open(
@@ -90,28 +168,17 @@ class TableHandle:
         table_uri: str | os.PathLike[str] | Address,
         version: int | None = None,
         storage_options: Mapping[str, str] | None = None,
+        *,
+        one_shot: bool = False,
     ) -> Self:
-        """Open a table by one query; files, statistics and history are read when they are needed.
-
-        Args:
-            table_uri: The table's address.
-            version: The version to open; by default the newest.
-            storage_options: Options for the object store.
-        """
+        """Open a table by one query; files, statistics and history are read when they are needed."""
         address = parse_address(table_uri).absolute()
         name = address.require_table()
         database = Database.open(address)
         row, source = open_source(database, name, version, storage_options)
         check_open(source.snapshot, table=name)
-        made = cls(
-            address,
-            database,
-            row,
-            source,
-            AutoCommit(database),
-            storage_options=storage_options,
-            pinned=version is not None,
-        )
+        made = cls(address, database, row, source, storage_options=storage_options, one_shot=one_shot)
+        made.pinned = version is not None
         if database.engine.config.publish.look_at_open and look_at_open(database, row):
             made._open(version)
         made.check_location(address.location)
@@ -127,7 +194,6 @@ class TableHandle:
             )
 
     def use_options(self, storage_options: Mapping[str, str] | None) -> None:
-        """Use these storage options from now on; None keeps the current ones."""
         if storage_options is not None:
             self.storage_options, self._root = dict(storage_options), None
 
@@ -136,20 +202,22 @@ class TableHandle:
         return self.address.table or ""
 
     @property
-    def row(self) -> TableRow:
-        self._follow()
+    def row(self) -> Table:
+        if self._ended is not None:
+            self._leave_transaction()
         return self._row
 
     @property
     def source(self) -> Source:
         """The reader of the open version: from SQL, from the log, or a transaction's overlay."""
-        self._follow()
+        if self._ended is not None:
+            self._leave_transaction()
         return self._source
 
     @property
-    def target(self) -> CommitTarget:
-        self._follow()
-        return self._target
+    def flushes(self) -> Flushes | None:
+        """Collects new files that a transaction flushes before its commit; None if each is flushed alone."""
+        return None if self.is_live or self._transaction is None else self._transaction.flushes
 
     @property
     def snapshot(self) -> Snapshot:
@@ -170,18 +238,21 @@ class TableHandle:
     @property
     def is_live(self) -> bool:
         """Whether newer versions can be seen: not inside a transaction."""
-        return isinstance(self.target, AutoCommit)
+        if self._ended is not None:
+            self._leave_transaction()
+        return self._transaction is None
 
     def refresh(self) -> None:
         """Prepare for an operation: move to the newest version, unless the user chose one."""
-        self.target.ready()
-        registry.refuse_followed(self.row)
-        if self.is_live and not self.pinned:
+        row = self.row
+        if self._transaction is not None:
+            self._transaction.ready()
+        registry.refuse_followed(row)
+        if self._transaction is None and not self.pinned:
             self._advance()
         self.require_folder()
 
     def require_folder(self) -> None:
-        """Refuse to write if the folder of a published table is gone."""
         require_writable(self.database, self.row, self.root.store)
 
     def update(self) -> None:
@@ -191,7 +262,7 @@ class TableHandle:
             self._advance()
 
     def load(self, version: int) -> None:
-        self._require_live()
+        self.require_live(*_STAYS)
         self._open(version)
         self.pinned = True
 
@@ -201,18 +272,12 @@ class TableHandle:
         A time before the first commit is version 0, as in delta-rs; if strict, it is a
         VersionMissingError, as in delta-spark.
         """
-        self._require_live()
+        self.require_live(*_STAYS)
         self._open(self.version_at(moment, strict=strict))
         self.pinned = True
 
     def version_at(self, moment: int, *, strict: bool = False) -> int:
         return version_at(self.database, self.row, moment, self.storage_options, strict=strict)
-
-    def newest_version(self) -> int:
-        """The newest version that can be seen from here."""
-        if not self.is_live:
-            return self.version
-        return registry.find(self.database, self.name).head.version
 
     def source_at(self, version: int) -> Source:
         return open_source(self.database, self.name, version, self.storage_options)[1]
@@ -220,7 +285,7 @@ class TableHandle:
     def _open(self, version: int | None) -> None:
         row, source = open_source(self.database, self.name, version, self.storage_options)
         check_open(source.snapshot, table=self.name)  # a refused version leaves the handle as it was
-        self._row, self._source, self._raw = row, source, None
+        self._row, self._source, self.raw = row, source, None
 
     def _advance(self) -> None:
         """Move to the newest version; what has not changed since the open one is not read again."""
@@ -228,55 +293,51 @@ class TableHandle:
             opened = snapshots.advance(self.database, self.name, self.source.opened)
         else:
             opened = snapshots.open_table(self.database, self.name)
-        self._row, self._source, self._raw = opened.table, SqlSource(self.database, opened), None
+        self._row, self._source, self.raw = opened.table, SqlSource(self.database, opened), None
         check_open(self.snapshot, table=self.name)
 
-    def _require_live(self) -> None:
+    def require_live(self, why: str, suggestion: str) -> None:
+        """Raise UnsupportedOperationError inside a transaction."""
         if not self.is_live:
-            raise UnsupportedOperationError(
-                "a table inside a transaction stays at the transaction's snapshot",
-                table=self.name,
-                suggestion="tx.table(name, version=…) reads an older version",
-            )
+            raise UnsupportedOperationError(why, table=self.name, suggestion=suggestion)
 
-    def submit(self, work: WriteIntent) -> Committed | None:
-        """Commit a change of this table, or add it to the transaction; then show the result."""
-        outcome = self.target.submit(work)
-        self.appended = None if any(isinstance(a, Metadata | Protocol) for a in work.actions) else outcome
-        self._raw = None
-        if outcome is not None and not self.one_shot:
+    def submit(
+        self, steps: Sequence[Sequence[Action]], reads: ReadSet, files: Sequence[PlacedFile] = (), **more: Any
+    ) -> Committed | None:
+        """Commit a change of this table, or add it to the transaction (None); then show the result.
+
+        ``more`` are further attributes of `WriteIntent`.
+        """
+        fields = {"root": self.root, "read": self._source.snapshot, **more}
+        work = WriteIntent(self._row, steps, reads=reads, files=files, **fields)
+        self.raw = None
+        if self._transaction is not None:
+            self._transaction.submit(work)
+            return None
+        outcome = commit(self.database, work)
+        changed = any(isinstance(a, Metadata | Protocol) for step in steps for a in step)
+        self.appended = None if changed else outcome
+        if not self.one_shot:
             self.pinned = False
             with after_commit(f"{self.name} could not be opened at its new version"):
                 self._advance()
         return outcome
 
     def end(self, ending: int | DeltaSqlError) -> None:
-        """Detach the handle from its ended transaction; the database is queried only on the next use.
-
-        Args:
-            ending: The version to open on the next use, or the error to raise on every use.
-        """
-        self._ended, self._raw = ending, None
+        """Detach the handle from its ended transaction: open a version on the next use, or raise an error."""
+        self._ended, self.raw = ending, None
 
     @property
     def is_ended(self) -> bool:
         return self._ended is not None
 
-    def _follow(self) -> None:
-        if self._ended is None:
-            return
+    def _leave_transaction(self) -> None:
         if isinstance(self._ended, DeltaSqlError):
             raise self._ended.with_traceback(None)
         self._open(self._ended)
-        self._target, self._ended = AutoCommit(self.database), None
+        self._transaction, self._ended = None, None
 
     def where(self, predicate: Any, *, files_only: bool = False) -> Expr | None:
-        """Parse a predicate: SQL text, filters in disjunctive normal form, or a pyarrow expression.
-
-        Args:
-            predicate: The predicate as the user wrote it.
-            files_only: Whether it only selects files; values are then converted to their columns' types.
-        """
         return predicate_of(predicate, self.snapshot.metadata, files_only=files_only)
 
     def where_or_all(self, predicate: Any) -> Expr | None:
@@ -287,31 +348,12 @@ class TableHandle:
             return None
 
     def reading(self) -> AbstractContextManager[None]:
-        return reading(self.root, self.file_sizes, table=self.name, version=self.version)
+        return reading(self.root, self.file_sizes, version=self.version)
 
     def file_sizes(self) -> Iterable[tuple[str, int]]:
         """The paths of the live files, as the log has them, with their sizes."""
         found = self.source.scan(("path", "size"))
         return zip(*(column.to_pylist() for column in found.columns), strict=True)
-
-    def raw(self, *, files: bool = True) -> RawDeltaTable:
-        """delta-rs's own table at the open version, for reading; without files it only knows the schema."""
-        if not files:
-            return raw_table(self.snapshot, (), self.root).raw
-        if self._raw is None:
-            found = None
-            if self._is_published():
-                check_files(self.source, self.root)
-                found = published_table(self.snapshot, self.root)
-            self._raw = found or raw_table(self.snapshot, self.source.adds(), self.root)
-        return self._raw.raw
-
-    def _is_published(self) -> bool:
-        """Whether a remote table's log has the open version and all versions before it."""
-        if self.root.is_local or not isinstance(self.source, SqlSource) or self.row.state != "active":
-            return False
-        waiting = outbox.waiting_versions(self.database, self.row.table_id)
-        return self.version < min(waiting, default=self.version + 1)
 
 
 def handle_of(table: deltalake.DeltaTable) -> TableHandle | None:
@@ -326,3 +368,82 @@ def require_handle(table: deltalake.DeltaTable) -> TableHandle:
             f"{table.table_uri} is a plain Delta table", suggestion="open it by its deltasql:// address"
         )
     return handle
+
+
+def warn_nothing_written(tables: str, why: str = "the application's version was recorded before") -> None:
+    """Warn that a write was done before, at the line of the user's code that asked for it."""
+    frame, level = sys._getframe(1).f_back, 3  # noqa: SLF001
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(f"nothing was written to {tables}: {why}", NothingWrittenWarning, stacklevel=level)
+
+
+# ---- commitInfo and application transactions of commits that delta-rs does not write --------------------
+
+
+def commit_info(
+    operation: str,
+    parameters: Mapping[str, str],
+    metrics: Mapping[str, Any],
+    properties: CommitProperties | None,
+) -> list[Action]:
+    """The commitInfo of an operation, with delta-rs's keys and the user's, and application transactions."""
+    own = {} if properties is None else _custom_metadata(properties)
+    more = {
+        k: v if isinstance(v, str) else encode_json(v) for k, v in own.pop("operationParameters", {}).items()
+    }
+    info: dict[str, Any] = {
+        "operation": operation,
+        "operationParameters": {**more, **parameters},
+        **own,
+        "operationMetrics": dict(metrics),
+    }
+    return [CommitInfo(extra=info), *app_transactions(properties)]
+
+
+def app_transactions(properties: CommitProperties | None) -> list[Txn]:
+    given = () if properties is None else properties.app_transactions or ()
+    return [Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated) for t in given]
+
+
+_ISOLATION: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
+
+
+def _custom_metadata(properties: CommitProperties) -> dict[str, Any]:
+    """The user's own entries of a commitInfo; InvalidArgumentError as in stock."""
+    given: Any = properties.custom_metadata
+    if given is None:
+        return {}
+    if not hasattr(given, "items"):
+        raise InvalidArgumentError("CommitProperties.custom_metadata must be a mapping")
+    out: dict[str, Any] = {}
+    for key, value in given.items():
+        if not isinstance(key, str):
+            raise InvalidArgumentError(f"the keys of custom_metadata must be texts, not {key!r}")
+        try:
+            out[key] = json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"the value of custom_metadata[{key!r}] cannot be written as JSON: {error}"
+            ) from error
+        if (why := _refusal(key, out[key])) is not None:
+            raise InvalidArgumentError(f"custom_metadata[{key!r}] {why}")
+    return out
+
+
+def _refusal(key: str, value: Any) -> str | None:
+    """Why an entry cannot be part of a commitInfo: its key has a meaning that the value does not fit."""
+    match key:
+        case "timestamp" | "operation" | "engineInfo":
+            return "is made by the commit itself and cannot be set"
+        case "userId" | "userName" | "userMetadata" if not isinstance(value, str):
+            return "must be a text"
+        case "operationParameters" if not isinstance(value, dict):
+            return "must be an object"
+        case "readVersion" if type(value) is not int or value < 0:
+            return "must be a whole number from 0 on"
+        case "isolationLevel" if value not in _ISOLATION:
+            return f"must be one of {', '.join(_ISOLATION)}"
+        case "isBlindAppend" if not isinstance(value, bool):
+            return "must be true or false"
+    return None

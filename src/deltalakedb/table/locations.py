@@ -19,7 +19,7 @@ _SCHEMES = ("s3", "gs", "az", "adl", "azure", "abfs", "abfss")
 #: what other engines call the same stores
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 ROOT_SETTING = "root"
-#: bytes of a folder's name, with room for a suffix and hidden names
+#: the longest folder name in bytes, with room for a suffix and hidden names
 _LONGEST_FOLDER = 200
 _ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 #: what is left as it is in the URL of an object
@@ -35,7 +35,7 @@ def normal_location(location: str | os.PathLike[str]) -> str:
         text = unquote(urlsplit(text).path)
     if _SCHEME.match(text):
         return _normal_url(text)
-    # not resolved: a location may be a link on purpose, and must stay what the user called it
+    # links are not resolved: the location stays as the user spelled it
     return os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111
 
 
@@ -81,7 +81,7 @@ def place_for(database: Database, name: str, location: str | None) -> str:
             table=name,
             suggestion="give it a location (location=… or &location=… in the address), or the catalog a root",
         )
-    # file systems take 255 bytes, a name may have more
+    # a name may be longer than the 255 bytes that file systems accept
     parts = (part.encode()[:_LONGEST_FOLDER].decode(errors="ignore").rstrip() for part in name.split("."))
     *namespace, last = parts
     folder = "/".join([root.rstrip("/"), *namespace, f"{last}-{uuid.uuid4().hex[:8]}"])

@@ -5,91 +5,61 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.metastore.files import ADD_COLUMNS, add_from_row, read_some
-from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, Protocol
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.features import without_features
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import STATS_COLUMNS, mapping_mode
 from deltalakedb.protocol.read_set import NOTHING
-from deltalakedb.protocol.schema import ArrayType, MapType, StructField, StructType, parse_schema
+from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema
 from deltalakedb.protocol.stats import column_names
-from deltalakedb.table.intent import DEFAULT
-from deltalakedb.table.scratch import Stage, add_to_metrics, refuse_row_ids, with_metrics
+from deltalakedb.table.scratch import Call, Harvest, Stage, add_to_metrics, refuse_row_ids, with_metrics
 from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.write.plan import target_size
 from deltalakedb.table.write_locks import WORK_FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Sequence
 
-    from deltalakedb.protocol.actions import Action, Add, Protocol
     from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.schema import DataType
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.intent import Hooks
-    from deltalakedb.table.scratch import Harvest
 
 _ORDER: Final = ("add_version", "file_id")
-#: metrics that count every file that was looked at
+#: metrics that count all files considered
 _COUNTED: Final = ("totalConsideredFiles", "totalFilesSkipped")
 
 
-def compact(
-    table: TableHandle,
-    filters: Any,
-    target: Any,
-    run: Callable[[Stage, Any, Any], str],
-    *,
-    hooks: Hooks = DEFAULT,
-) -> str:
-    """Put small neighbouring files together.
+def compact(table: TableHandle, call: Call) -> str:
+    """Join small neighbouring files.
 
-    Args:
-        table: The open table.
-        filters: Partition filters.
-        target: The size to aim at; None for the table's own.
-        run: Calls delta-rs on the scratch table, with the target size and the filters.
-        hooks: What is to follow the commit.
-
-    Returns:
-        delta-rs's metrics as JSON, counting all files of the table that match the filters.
+    Return delta-rs's metrics as JSON, counting all files of the table that match the filters.
     """
     refuse_row_ids(table)
+    filters, target = call["partition_filters"], call["target_size"]
     if target is None:
-        target = target_size(table.source.snapshot.metadata)
+        target = target_size(table.snapshot.metadata)
     where = table.where_or_all(filters)
-    adds: list[Add] = []
-    between: frozenset[str] = frozenset()
-    left_out = 0
-    if isinstance(target, int) and target > 0:
-        adds, between, left_out = _to_compact(table, where, target)
+    valid = isinstance(target, int) and target > 0
+    adds, between, left_out = _to_compact(table, where, target) if valid else ([], frozenset[str](), 0)
     plain = _plain(table)
-    with Stage(table, adds, NOTHING, unlent=between, shown=plain.snapshot if plain else None) as stage:
-        wanted = plain.filters(filters) if plain else filters
-        metrics = json.loads(stage.run(lambda _: run(stage, target, wanted)))
+    with Stage(table, adds, NOTHING, fakes=between, shown=plain.snapshot if plain else None) as stage:
+        filters = plain.filters(filters) if plain else filters
+        metrics = json.loads(stage.run(partial(call.on, target_size=target, partition_filters=filters)))
         more = left_out - len(between)
-        stage.submit(hooks, with_metrics(_harvest(stage, plain), more, *_COUNTED))
+        stage.submit(call.hooks, with_metrics(_harvest(stage, plain), more, *_COUNTED))
     return json.dumps(add_to_metrics(metrics, more, *_COUNTED))
 
 
-def z_order(
-    table: TableHandle,
-    columns: Any,
-    filters: Any,
-    run: Callable[[Stage, Any, Any], str],
-    *,
-    hooks: Hooks = DEFAULT,
-) -> str:
-    """Rewrite the files of the partitions that match the filters, in the order of a curve through columns.
-
-    ``run`` calls delta-rs with the columns and the filters, and returns its metrics as JSON.
-    """
+def z_order(table: TableHandle, call: Call) -> str:
+    """Rewrite the files of the partitions that match the filters, in the order of a curve through columns."""
     refuse_row_ids(table)
-    # nothing is read whose change would matter: rows stay what they are
+    columns, filters = call["z_order_columns"], call["partition_filters"]
+    # rows stay the same, so the result depends on nothing that is read
     with table.source.without_tracking():
         rows = _ordered(table, table.where_or_all(filters), ADD_COLUMNS)
     plain = _plain(table)
@@ -97,14 +67,14 @@ def z_order(
         if plain is not None:
             columns = plain.names(columns) if isinstance(columns, list) else columns
             filters = plain.filters(filters)
-        metrics = stage.run(lambda _: run(stage, columns, filters))
-        stage.submit(hooks, _harvest(stage, plain))
-    return metrics
+        metrics = stage.run(partial(call.on, z_order_columns=columns, partition_filters=filters))
+        stage.submit(call.hooks, _harvest(stage, plain))
+    return str(metrics)
 
 
 def _plain(table: TableHandle) -> Unmapped | None:
     """A mapped table without its mapping: delta-rs refuses to put the files of mapped ones together."""
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     return None if mapping_mode(snapshot.metadata) == "none" else Unmapped(snapshot)
 
 
@@ -146,21 +116,17 @@ def _to_compact(table: TableHandle, where: Expr | None, target: int) -> tuple[li
 def _ordered(table: TableHandle, where: Expr | None, columns: Sequence[str]) -> list[dict[str, Any]]:
     """Candidate files, newest first, as delta-rs reads them from a log."""
     rows = table.source.scan((*columns, *_ORDER), where).to_pylist()
-    # what a transaction has added itself has no version yet
+    # files that the transaction added have no version yet
     return sorted(
         rows, key=lambda r: (r["add_version"] is not None, -(r["add_version"] or 0), r["file_id"] or 0)
     )
 
 
 def bins(files: Iterable[tuple[Hashable, int]], target: int) -> list[list[int]]:
-    """The groups of files, by their positions, that become one file each.
+    """The groups of files, by their positions, that become one file each; given partitions and sizes.
 
     Files above the target stay as they are and separate their neighbours; a bin ends if the next file would
     not fit any more. A bin of one file would change nothing, and is left out.
-
-    Args:
-        files: The partition and the size of each file, newest first.
-        target: The size that a new file may have.
     """
     current: dict[Hashable, list[int]] = {}
     sizes: Counter[Hashable] = Counter()
@@ -177,7 +143,7 @@ def bins(files: Iterable[tuple[Hashable, int]], target: int) -> list[list[int]]:
 
 #: the field metadata that delta-rs writes into Parquet as the field's id
 _PARQUET_ID: Final = "parquet.field.id"
-#: properties and field metadata that speak of logical names; no row changes, so none needs to be checked
+#: properties and field metadata with logical names; no row changes, so none has to be checked
 _LOGICAL: Final = (
     "delta.columnMapping.",
     "delta.constraints.",
@@ -202,7 +168,7 @@ class Unmapped:
             configuration[STATS_COLUMNS] = ",".join(_physical_path(c, schema) for c in column_names(columns))
         plain = replace(
             metadata,
-            schema_string=_struct(schema).to_json(),
+            schema_string=_plain_type(schema).to_json(),
             partition_columns=tuple(self.names(metadata.partition_columns)),
             configuration=configuration,
         )
@@ -235,29 +201,25 @@ class Unmapped:
 
 def _without_mapping(protocol: Protocol) -> Protocol:
     if protocol.writer_features is None:
-        # before features had names, reader version 2 and writer version 5 stood for this one
+        # without named features, reader version 2 and writer version 5 imply this one
         return replace(protocol, min_reader_version=1, min_writer_version=min(protocol.min_writer_version, 4))
     return without_features(protocol, ("columnMapping",))
 
 
-def _struct(struct: StructType) -> StructType:
-    return replace(struct, fields=tuple(map(_field, struct.fields)))
-
-
-def _field(field: StructField) -> StructField:
+def _plain_field(field: StructField) -> StructField:
     metadata = {k: v for k, v in field.metadata.items() if not k.startswith(_LOGICAL)}
     if field.field_id is not None:
         metadata[_PARQUET_ID] = field.field_id
-    return replace(field, name=field.physical_name, type=_type(field.type), metadata=metadata)
+    return replace(field, name=field.physical_name, type=_plain_type(field.type), metadata=metadata)
 
 
-def _type(kind: DataType) -> DataType:
+def _plain_type(kind: Any) -> Any:
     if isinstance(kind, StructType):
-        return _struct(kind)
+        return replace(kind, fields=tuple(map(_plain_field, kind.fields)))
     if isinstance(kind, ArrayType):
-        return replace(kind, element_type=_type(kind.element_type))
+        return replace(kind, element_type=_plain_type(kind.element_type))
     if isinstance(kind, MapType):
-        return replace(kind, key_type=_type(kind.key_type), value_type=_type(kind.value_type))
+        return replace(kind, key_type=_plain_type(kind.key_type), value_type=_plain_type(kind.value_type))
     return kind
 
 

@@ -1,4 +1,4 @@
-"""Going back to an older version, and taking files that are gone out of a table."""
+"""Restoring an older version, and removing missing files from a table."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from deltalakedb.mirror.outside import ADOPT, POLICY, require_no_foreign_commits
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable, union_of
-from deltalakedb.protocol.paths import encode_path, file_below, relative_to
+from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
-from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import epoch_ms, whole_number
-from deltalakedb.table.intent import DEFAULT, WriteIntent, commit_info
+from deltalakedb.table.handle import DEFAULT, Hooks, TableHandle, commit_info
+from deltalakedb.table.roots import Root, located
 from deltalakedb.table.scratch import removes
-from deltalakedb.table.sources import SqlSource
+from deltalakedb.table.sources import Source, SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Action, Add, Protocol
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.intent import Hooks
-    from deltalakedb.table.roots import Root
-    from deltalakedb.table.sources import Source
 
 #: column ids are never used again, not even after a restore
 _HIGHEST_COLUMN = "delta.columnMapping.maxColumnId"
@@ -50,12 +46,7 @@ class Restored:
         return {"numRemovedFile": len(self.away), "numRestoredFile": len(self.back)}
 
 
-def restore(table: TableHandle, target: Any, **options: Any) -> dict[str, int]:
-    """Do the same as `restored`, and return the metrics under stock's names."""
-    return restored(table, target, **options).metrics
-
-
-def restored(
+def restore(
     table: TableHandle,
     target: Any,
     *,
@@ -64,18 +55,9 @@ def restored(
     commit_properties: deltalake.CommitProperties | None = None,
     hooks: Hooks = DEFAULT,
 ) -> Restored:
-    """Make a table what it was at a version or a time.
-
-    Args:
-        table: The open table.
-        target: A version, or a time as ISO 8601 text.
-        ignore_missing_files: Continue if files of the older version are missing.
-        protocol_downgrade_allowed: Restore the older protocol as well.
-        commit_properties: Custom metadata and application transactions.
-        hooks: What is to follow the commit.
-    """
-    now = table.source.snapshot
-    # numbers that were given once must not be given again, so identity columns stay refused
+    """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock."""
+    now = table.snapshot
+    # identity columns stay refused: their values must never be assigned twice
     handled = SPARK_FEATURES - {"identityColumns"}
     check_writable(now.protocol, table=table.name, also=COMMITTER_FEATURES | handled)
     version, parameters = _asked(table, target)
@@ -96,11 +78,7 @@ def restored(
         *(replace(a, data_change=True) for a in back),
         *removes(away),
     ]
-    table.submit(
-        WriteIntent(
-            table.row, actions, now, EVERYTHING, root=table.root, hooks=hooks, handled_features=handled
-        )
-    )
+    table.submit([actions], EVERYTHING, hooks=hooks, handled_features=handled)
     return done
 
 
@@ -179,13 +157,10 @@ def repair(
 ) -> dict[str, Any]:
     """Find live files that are missing, and remove them from the table unless it is a dry run.
 
-    Returns:
-        The metrics, under the names and in the forms that delta-rs gives them.
-
-    Raises:
-        TableFrozenError: Files are missing, and the table is frozen, or its log is ahead of the catalog.
+    Return the metrics as delta-rs names and forms them. If files are missing, a frozen table or one whose log
+    is ahead of the catalog raises a TableFrozenError.
     """
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     if not dry_run:
         check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     # other writers may add or remove files meanwhile: only the missing ones are touched
@@ -199,11 +174,11 @@ def repair(
     metrics = {"dry_run": dry_run, "files_removed": encode_json(gone)}
     if lost:
         actions: list[Action] = [*commit_info("FSCK", {}, metrics, commit_properties), *removes(lost)]
-        table.submit(WriteIntent(table.row, actions, snapshot, NOTHING, root=table.root, hooks=hooks))
+        table.submit([actions], NOTHING, hooks=hooks)
     return metrics
 
 
-#: from so many files on, a store is listed once instead of being asked about each
+#: for this many files or more, a store is listed once instead of queried for each
 _LIST_FROM = 500
 
 
@@ -212,10 +187,7 @@ def missing_files(root: Root, paths: Sequence[str]) -> list[str]:
     listed = {m.path for m in root.store.list("", recursive=True)} if len(paths) >= _LIST_FROM else None
 
     def exists(path: str) -> bool:
-        place = root.paths.resolve(path)
-        if (below := relative_to(root.location, path)) is not None:
-            return root.store.exists(below) if listed is None else below in listed
-        folder, _, name = place.rpartition("/")
-        return open_store(folder or "/", root.options).exists(name)
+        store, name = located(root, root.paths.resolve(path))
+        return name in listed if listed is not None and store is root.store else store.exists(name)
 
     return [path for path in paths if not exists(path)]

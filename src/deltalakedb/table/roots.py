@@ -13,34 +13,44 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, cast
+from itertools import islice
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
 from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from deltalakedb.delta_log.names import LOG_FOLDER
-from deltalakedb.exceptions import FetchLimitError, StorageError, StorageMissingError
-from deltalakedb.protocol.actions import DeletionVector
-from deltalakedb.protocol.dv import block_range, decode_block, resolve_dv, z85_encode
+from deltalakedb.exceptions import (
+    DataFileCorruptError,
+    FetchLimitError,
+    StorageError,
+    StorageMissingError,
+    StorageUnavailableError,
+)
+from deltalakedb.protocol.dv import block_range, decode_block, inline_dv, resolve_dv
 from deltalakedb.protocol.paths import TablePaths, decode_path, encode_path, is_absolute, is_url, relative_to
-from deltalakedb.settings import Config, get_config
-from deltalakedb.storage.durable import flush_folder
+from deltalakedb.settings import Config, RemoteConfig, get_config
+from deltalakedb.storage.durable import Flushes
 from deltalakedb.storage.store import Store, open_store
 from deltalakedb.table.locations import is_local
 from deltalakedb.table.write_locks import WORK_FOLDER, make_folder, remove_folder, work_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
 
     import pyarrow.fs as pafs
 
-    from deltalakedb.protocol.actions import Add
-    from deltalakedb.storage.durable import Flushes
+    from deltalakedb.protocol.actions import Add, DeletionVector
     from deltalakedb.storage.remote import RemoteStore, Upload
+
+    #: paths and sizes of the files that are read, as in the log; called after a failure
+    Files = Callable[[], Iterable[tuple[str, int]]]
 
 logger = logging.getLogger(__name__)
 
@@ -53,26 +63,29 @@ _FETCHED: Final = "deltasql-fetched-"
 _LOCK: Final = ".held"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalRoot:
-    """A folder on a local or mounted disk."""
-
+@dataclass(frozen=True, eq=False)
+class _Root:
     location: str
     #: whether the table's log may name files elsewhere
     outside: bool = False
     #: the table's name, for messages
     table: str | None = None
-
-    is_local = True
-    options = None
+    #: options for the store; None leaves everything to the environment
+    options: Mapping[str, str] | None = None
 
     @property
     def paths(self) -> TablePaths:
         return TablePaths(self.location, self.outside, self.table)
 
-    @property
+    @cached_property
     def store(self) -> Store:
-        return open_store(self.location)
+        return open_store(self.location, self.options)
+
+
+class LocalRoot(_Root):
+    """A folder on a local or mounted disk."""
+
+    is_local: ClassVar = True
 
     def scratch_folder(self, *, reading: bool = False) -> LinkFolder | PathFolder:
         """A folder for a scratch table; one for reading is nowhere near the table."""
@@ -100,7 +113,7 @@ class LocalRoot:
                     _fsync(folder / name)
                 (folder / name).rename(target)
                 moved.append(target)
-            for parent in dict.fromkeys(path.parent for path in moved) if fsync else ():
+            for parent in {path.parent for path in moved} if fsync else ():
                 _fsync(parent)
         except OSError as error:
             undo(moved)
@@ -114,7 +127,6 @@ class LocalRoot:
         return LocalFiles(self.location, fsync=fsync, flushes=flushes)
 
     def placed(self, paths: Iterable[str]) -> list[Path]:
-        """New files by their paths in the log, so that they can be undone."""
         return [Path(self.location, decode_path(path)) for path in paths]
 
     def arrow(self, sizes: Mapping[str, int]) -> pafs.FileSystem:  # noqa: ARG002 - a disk knows them
@@ -127,41 +139,22 @@ class LocalRoot:
         return self.paths.resolve(path)
 
 
-@dataclass(frozen=True, eq=False)
-class RemoteRoot:
+@dataclass(frozen=True, eq=False, repr=False)
+class RemoteRoot(_Root):
     """A prefix of an object store."""
 
-    location: str
-    #: None leaves everything to the environment
-    options: Mapping[str, str] | None
-    #: the folder for fetched files; None for the system's temporary folder
-    folder: str | None
-    #: bytes to fetch for one operation
-    limit: int
-    #: transfers at a time
-    parallel: int
-    outside: bool = False
-    table: str | None = None
-
-    is_local = False
-
-    @property
-    def paths(self) -> TablePaths:
-        return TablePaths(self.location, self.outside, self.table)
+    is_local: ClassVar = False
+    settings: RemoteConfig = field(kw_only=True)
 
     def __repr__(self) -> str:
         return f"RemoteRoot({self.store.location!r})"
-
-    @cached_property
-    def store(self) -> Store:
-        return open_store(self.location, self.options)
 
     def scratch_folder(self, *, reading: bool = False) -> FetchFolder:  # noqa: ARG002 - both fetch
         try:
             return FetchFolder(self)
         except OSError as error:
             raise StorageError(
-                f"no folder for fetched files can be made in {self.folder or tempfile.gettempdir()}: "
+                f"cannot make a folder for fetched files in {self.settings.folder or tempfile.gettempdir()}: "
                 f"{os.strerror(error.errno or 0)}",
                 suggestion="choose another with the setting remote.folder (DELTASQL_REMOTE__FOLDER)",
             ) from error
@@ -195,7 +188,7 @@ class RemoteRoot:
         return [PlacedObject(self.store, name) for name in names]
 
     def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> RemoteFiles:  # noqa: ARG002
-        return RemoteFiles(cast("RemoteStore", self.store), parallel=self.parallel)
+        return RemoteFiles(cast("RemoteStore", self.store), parallel=self.settings.parallel)
 
     def placed(self, paths: Iterable[str]) -> list[PlacedObject]:
         return [PlacedObject(self.store, decode_path(path)) for path in paths]
@@ -212,10 +205,11 @@ class RemoteRoot:
 
     def check_limit(self, sizes: Sequence[int]) -> None:
         """Raise FetchLimitError if files are larger than the settings allow to fetch."""
-        if (size := sum(sizes)) > self.limit:
+        limit = self.settings.fetch_limit_bytes
+        if (size := sum(sizes)) > limit:
             raise FetchLimitError(
                 f"this operation would have to fetch {len(sizes)} files of {size:,} bytes from "
-                f"{self.location}, and the setting remote.fetch_limit_bytes allows {self.limit:,}",
+                f"{self.location}, and the setting remote.fetch_limit_bytes allows {limit:,}",
                 suggestion="narrow the predicate to fewer files, raise remote.fetch_limit_bytes "
                 "(DELTASQL_REMOTE__FETCH_LIMIT_BYTES) if the disk has the space, or run it on Spark",
             )
@@ -224,7 +218,7 @@ class RemoteRoot:
         """Run transfers, several at a time; if one fails, wait for those that have begun."""
         if not transfers:
             return []
-        with ThreadPoolExecutor(min(self.parallel, len(transfers))) as pool:
+        with ThreadPoolExecutor(min(self.settings.parallel, len(transfers))) as pool:
             pending = [pool.submit(transfer) for transfer in transfers]
             try:
                 return [found.result() for found in pending]
@@ -266,10 +260,8 @@ def root_at(
         outside = config.catalog.allow_outside_paths
     if is_local(location):
         return LocalRoot(location, outside, table)
-    remote, options = config.remote, config.storage_options_for(location, storage_options)
-    return RemoteRoot(
-        location, options, remote.folder, remote.fetch_limit_bytes, remote.parallel, outside, table
-    )
+    options = config.storage_options_for(location, storage_options)
+    return RemoteRoot(location, outside, table, options, settings=config.remote)
 
 
 def located(root: Root, place: str) -> tuple[Store, str]:
@@ -403,11 +395,11 @@ class FetchFolder:
 
     def __init__(self, root: RemoteRoot) -> None:
         self._root = root
-        above = Path(root.folder or tempfile.gettempdir())
+        above = Path(root.settings.folder or tempfile.gettempdir())
         above.mkdir(parents=True, exist_ok=True)
         _sweep(above)
         self.path = Path(tempfile.mkdtemp(prefix=_FETCHED, dir=above))
-        # locked before it has its name: a process that sees the name and gets the lock knows that it was left
+        # locked before it gets its name: a process that can lock it by that name knows that its owner is dead
         unnamed = self.path / f"{_LOCK}-new"
         self._lock = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -443,15 +435,7 @@ class FetchFolder:
         if vector is None or (url := resolve_dv(self._root.paths, vector)) is None:
             return vector
         store, path = located(self._root, url)
-        block = store.get_range(path, *block_range(vector))
-        decode_block(vector, block)
-        data = block[4:-4]
-        return DeletionVector(
-            storage_type="i",
-            path_or_inline_dv=z85_encode(data + bytes(-len(data) % 4)),
-            size_in_bytes=vector.size_in_bytes,
-            cardinality=vector.cardinality,
-        )
+        return inline_dv(decode_block(vector, store.get_range(path, *block_range(vector))))
 
 
 def _sweep(above: Path) -> None:
@@ -475,12 +459,9 @@ ScratchFolder = LinkFolder | PathFolder | FetchFolder
 class LocalFile:
     """A file with a hidden name until it is finished; the caller translates errors of the disk."""
 
-    def __init__(self, final: str, *, fsync: bool, flushes: Flushes | None) -> None:
+    def __init__(self, final: str, flushes: Flushes | None) -> None:
         folder, _, name = final.rpartition("/")
-        self._final = final
-        self._hidden = f"{folder}/.{name}.tmp"
-        self._fsync = fsync
-        self._flushes = flushes
+        self._final, self._hidden, self._flushes = final, f"{folder}/.{name}.tmp", flushes
         self.file: IO[bytes] = open(self._hidden, "xb", buffering=_BUFFER)  # noqa: PTH123, SIM115
 
     def finish(self) -> tuple[int, int]:
@@ -491,15 +472,12 @@ class LocalFile:
         # No reader looks for the file before its commit, which waits until it is on disk. So it gets its
         # name before it is flushed: the disk's journal then takes both in one go.
         os.rename(self._hidden, self._final)  # noqa: PTH104
-        if self._fsync and self._flushes is None:
-            os.fsync(handle)
-        elif self._fsync and self._flushes is not None:
+        if self._flushes is not None:
             self._flushes.file(os.dup(handle), self._final)
         self.file.close()
         return stat.st_size, stat.st_mtime_ns // 1_000_000
 
     def discard(self) -> None:
-        """Remove the file, in whatever state it is."""
         with suppress(Exception):
             self.file.close()
         undo([Path(self._hidden), Path(self._final)])
@@ -514,44 +492,46 @@ class LocalFiles:
     def __init__(self, root: str, *, fsync: bool, flushes: Flushes | None = None) -> None:
         self.location = root
         self._root = "" if root == "/" else root
-        self._fsync = fsync
-        self._flushes = flushes
-        self._folders: dict[str, None] = {}
+        self._own = Flushes() if fsync and flushes is None else None
+        self._flushes = (flushes or self._own) if fsync else None
+        self._folders: set[str] = set()
 
     def begin(self, path: str) -> LocalFile:
         final = f"{self._root}/{path}"
-        folder = final.rpartition("/")[0]
+        folder = final.rpartition("/")[0] or "/"
         if folder not in self._folders:
-            self._make_folder(folder or "/")
-        return LocalFile(final, fsync=self._fsync, flushes=self._flushes)
+            self._make_folder(folder)
+        return LocalFile(final, self._flushes)
 
     def settle(self) -> None:
         """Have everything on disk, or in the store."""
-        for folder in self._folders if self._fsync else ():
-            flush_folder(folder) if self._flushes is None else self._flushes.folder(folder)
+        if self._own is not None:
+            self._own.wait()
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Remove finished files."""
+        if self._own is not None:
+            self._own.forget()
         undo(Path(f"{self._root}/{path}") for path in paths)
 
     def _make_folder(self, folder: str) -> None:
-        """Make a folder and those above it, and remember whose entries must be on disk at the end."""
-        made = folder
+        """Make a folder and those above it; the entries of each must be on disk at the end."""
+        changed, made = [folder], folder
         while not os.path.isdir(made):  # noqa: PTH112
-            above = os.path.dirname(made)  # noqa: PTH120
-            self._folders.setdefault(above)
-            made = above
+            made = os.path.dirname(made)  # noqa: PTH120
+            changed.append(made)
         if made != folder:
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-        self._folders.setdefault(folder)
+        self._folders.add(folder)
+        if self._flushes is not None:
+            for one in changed:
+                self._flushes.folder(one)
 
 
 class RemoteFile:
     """An object that appears when it is finished."""
 
     def __init__(self, files: RemoteFiles, upload: Upload) -> None:
-        self._files = files
-        self.file: Any = upload
+        self._files, self.file = files, upload
 
     def finish(self) -> tuple[int, int]:
         self._files.complete(self.file)
@@ -565,7 +545,7 @@ class RemoteFile:
 class RemoteFiles:
     """New objects below a remote root, sent while they grow; the last parts are sent in the background."""
 
-    #: each holds some parts in memory that are on their way
+    #: each holds the parts that are being sent in memory
     most_open: Final = 16
 
     def __init__(self, store: RemoteStore, *, parallel: int) -> None:
@@ -608,3 +588,82 @@ def _complete(upload: Upload) -> None:
 NewFile = LocalFile | RemoteFile
 #: the new files of one write: ``begin`` each, then ``settle`` or ``remove`` them all
 NewFiles = LocalFiles | RemoteFiles
+
+
+# ---- files that cannot be read ----------------------------------------------------------------------------
+
+#: files that are checked after a failure
+_LOCAL, _REMOTE = 10_000, 100
+#: the last bytes of a Parquet file with a plain or an encrypted footer, and the smallest size
+_MAGIC: Final = (b"PAR1", b"PARE")
+_SMALLEST: Final = 12
+
+
+class ArrowDataFileError(DataFileCorruptError, pa.ArrowInvalid):  # type: ignore[misc]
+    """A damaged data file, for code that expects Arrow's own error too."""
+
+
+@contextmanager
+def reading(root: Root, files: Files, *, version: int | None = None) -> Iterator[None]:
+    """Report a data file that is missing, denied or damaged as a StorageError, whatever the reader raises."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except (OSError, pa.ArrowException) as error:
+        found = unreadable(root, files, version, str(error))
+        if found is None and not isinstance(error, OSError):
+            raise
+        kind = StorageMissingError if isinstance(error, FileNotFoundError) else StorageError
+        raise found or kind(
+            f"a data file cannot be read: {error}",
+            table=root.table,
+            version=version,
+            suggestion="check the disk and the network, then try again",
+        ) from error
+
+
+def unreadable(root: Root, files: Files, version: int | None, reported: str) -> StorageError | None:
+    """The error about the first file that cannot be read, those first that the reader's error names."""
+    try:
+        listed = sorted(files(), key=lambda file: PurePosixPath(decode_path(file[0])).name not in reported)
+    except Exception:
+        return None
+    for path, size in islice(listed, _LOCAL if root.is_local else _REMOTE):
+        try:
+            _look(root, path, size)
+        except StorageUnavailableError:
+            return None
+        except StorageError as error:
+            what, hint = "unreadable", error.suggestion
+            if isinstance(error, StorageMissingError):
+                what, hint = "missing", "restore the file, or read a version that does not need it"
+            text = f"a data file of the table is {what}: {error.message}"
+            made = type(error)(text, table=root.table, version=version, suggestion=hint)
+            made.__cause__ = error.__cause__
+            return made
+    return None
+
+
+def _look(root: Root, path: str, size: int) -> None:
+    """Raise StorageError if a file's size and footer are not those of the Parquet file in the log."""
+    store, name = located(root, root.paths.resolve(path))
+    there = store.head(name).size
+    end = store.get_range(name, max(0, there - len(_MAGIC[0])), len(_MAGIC[0]))
+    detail = None
+    if there != size:
+        detail = f"has {there} bytes, and the table says {size}"
+    elif there < _SMALLEST or end not in _MAGIC:
+        detail = "does not end as a Parquet file does"
+    elif end == _MAGIC[0]:
+        try:
+            with store.open(name) as file:
+                pq.read_metadata(file)
+        except pa.ArrowException as error:
+            detail = f"has a footer that cannot be read ({error})"
+    if detail is not None:
+        raise ArrowDataFileError(
+            f"damaged, {store.location.rstrip('/')}/{name} {detail}",
+            suggestion="restore the file from a backup; to continue without its rows, move it away and call "
+            "repair(), which removes missing files from the table",
+        )

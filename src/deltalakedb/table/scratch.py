@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import deque
@@ -13,22 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.delta_log.names import commit_path, parse_name
+from deltalakedb import exceptions
+from deltalakedb.delta_log.names import LOG_FOLDER, commit_path, parse_name
 from deltalakedb.exceptions import (
-    CommitError,
-    CommitFailedError,
-    DeltaError,
-    DeltaProtocolError,
     DeltaSqlError,
-    InvalidArgumentError,
     OperationError,
     ProtocolError,
     SchemaError,
-    SchemaMismatchError,
     StorageError,
-    StorageMissingError,
     UnsupportedFeatureError,
-    UnsupportedOperationError,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
@@ -41,20 +33,16 @@ from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
-from deltalakedb.storage.durable import storage_error
-from deltalakedb.table.intent import DEFAULT, WriteIntent
+from deltalakedb.storage.durable import Translated
+from deltalakedb.table.handle import DEFAULT, QUIET, Hooks, TableHandle
 from deltalakedb.table.locations import url_of
-from deltalakedb.table.roots import LENT
-from deltalakedb.table.unreadable import unreadable
+from deltalakedb.table.roots import LENT, Root, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
-    from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.intent import Hooks
-    from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
 _MINUS_ZERO: Final = re.compile(r"-(?:0+(?:\.0*)?|\.0+)(?:[eE][+-]?\d{1,4})?")
@@ -62,14 +50,14 @@ _MINUS_ZERO: Final = re.compile(r"-(?:0+(?:\.0*)?|\.0+)(?:[eE][+-]?\d{1,4})?")
 
 #: exception class of delta-rs -> our subclass of it; any other class is raised unchanged
 _OURS: Mapping[type[BaseException], type[DeltaSqlError]] = {
-    SchemaMismatchError: SchemaError,
-    CommitFailedError: CommitError,
-    DeltaProtocolError: ProtocolError,
-    DeltaError: OperationError,
-    FileNotFoundError: StorageMissingError,
+    exceptions.SchemaMismatchError: SchemaError,
+    exceptions.CommitFailedError: exceptions.CommitError,
+    exceptions.DeltaProtocolError: ProtocolError,
+    exceptions.DeltaError: OperationError,
+    FileNotFoundError: exceptions.StorageMissingError,
     OSError: StorageError,
-    NotImplementedError: UnsupportedOperationError,
-    ValueError: InvalidArgumentError,
+    NotImplementedError: exceptions.UnsupportedOperationError,
+    ValueError: exceptions.InvalidArgumentError,
     Exception: OperationError,
 }
 _LENT = rf"(?:/{LENT}\d*)?"
@@ -100,8 +88,8 @@ class ErrorContext(NamedTuple):
 
     @classmethod
     def at(cls, table: TableHandle) -> ErrorContext:
-        snapshot = table.source.snapshot
-        look = partial(unreadable, table.root, table.file_sizes, table=table.name, version=snapshot.version)
+        snapshot = table.snapshot
+        look = partial(unreadable, table.root, table.file_sizes, snapshot.version)
         return cls(table.name, table.row.location, snapshot.version, snapshot.metadata, unreadable=look)
 
 
@@ -178,15 +166,10 @@ class Harvest:
         return tuple(a for step in self.steps for a in step)
 
     def each(self, change: Callable[[Action], Action]) -> Harvest:
-        """Return a copy with ``change`` applied to every action."""
         return replace(self, steps=tuple(tuple(map(change, step)) for step in self.steps))
 
-    def in_place(self, names: Mapping[str, str] | None = None) -> Harvest:
-        """Return a copy for added files that delta-rs did not write and that are under the root already.
-
-        Args:
-            names: Actual paths of files, by the path in delta-rs's action, if the two differ.
-        """
+    def in_place(self, names: Mapping[str, str]) -> Harvest:
+        """Return a copy for added files that are under the root already, some of them with other names."""
 
         def named(action: Action) -> Action:
             if not isinstance(action, Add) or not names:
@@ -202,28 +185,16 @@ class Scratch:
 
     Files of the real table are lent to it as links, or as copies from an object store. Never vacuum a scratch
     table: delta-rs would follow links and delete real files.
-
-    Args:
-        root: The real table's root; new files of the scratch table are to be moved there.
-        table: The table's name, for messages.
     """
 
     #: whether the engine's statistics count NaN as the greatest value
     bounds_nan = False
 
-    def __init__(self, root: Root, *, table: str) -> None:
-        try:
+    def __init__(self, root: Root) -> None:
+        with Translated("write under the table's root", root.location):
             self._work = root.scratch_folder()
             self.folder = self._work.path
-            (self.folder / "_delta_log").mkdir(parents=True)
-        except StorageError:  # already typed, and may be an OSError too
-            raise
-        except OSError as error:
-            raise StorageError(
-                f"cannot write under the table's root {root.location}: {os.strerror(error.errno or 0)}",
-                table=table,
-                suggestion="check that the folder exists and may be written, and that the disk is not full",
-            ) from error
+            (self.folder / LOG_FOLDER).mkdir(parents=True)
         self.root = root
         #: the version that the log was written at
         self._version = -1
@@ -234,31 +205,27 @@ class Scratch:
         #: physical paths of columns of floating point, whose maxima delta-rs writes without regard to NaN
         self._floats: Sequence[tuple[str, ...]] = ()
 
-    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, unlent: Collection[str] = ()) -> None:
-        """Write the log that makes this folder the table; paths in ``unlent`` are entries without a file."""
+    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, fakes: Collection[str] = ()) -> None:
+        """Write the log that makes this folder the table; paths in ``fakes`` are entries without a file."""
         self._version = snapshot.version
         protocol = without_features(snapshot.protocol, COMMITTER_FEATURES)
         self._hidden = [f for f in snapshot.protocol.writer_features or () if f in COMMITTER_FEATURES]
         path = self.folder / commit_path(snapshot.version)
-        try:
+        with Translated("write", path):
             adds = list(adds)
-            real = [a for a in adds if a.path not in unlent]
+            real = [a for a in adds if a.path not in fakes]
             self._floats = float_paths(parse_schema(snapshot.metadata.schema_string))
             lent = self._work.lend([cautious(add, self._floats) for add in real])
             self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, real, strict=True))
             shown = iter(lent)
             actions: list[Action] = [protocol, snapshot.metadata]
-            actions += [a if a.path in unlent else next(shown) for a in adds]
+            actions += [a if a.path in fakes else next(shown) for a in adds]
             path.write_bytes(encode_commit(actions))
-        except StorageError:  # one of them is an OSError too
-            raise
-        except OSError as error:
-            raise storage_error(error, "write", path) from error
 
     def harvest(self) -> Harvest:
         """What the engine did since the log was written, with paths as the real table spells them."""
         steps: list[list[Action]] = []
-        for file in sorted((self.folder / "_delta_log").iterdir()):
+        for file in sorted((self.folder / LOG_FOLDER).iterdir()):
             name = parse_name(file.name)
             if name is not None and name.kind == "commit" and name.version > self._version:
                 steps.append(decode_commit(file.read_bytes(), source=file.name))
@@ -320,6 +287,32 @@ def cautious(add: Add, floats: Sequence[tuple[str, ...]], *, if_equal: bool = Fa
     return replace(add, stats=stats, partition_values=values)
 
 
+_HOOKS: Final = "post_commithook_properties"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a method of delta-rs's ``RawDeltaTable``, which can be repeated on a scratch table."""
+
+    name: str
+    arguments: dict[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    @property
+    def hooks(self) -> Hooks:
+        return Hooks.of(self[_HOOKS])
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {name: value for name, value in self.arguments.items() if name != _HOOKS}
+
+    def on(self, raw: RawDeltaTable, **instead: Any) -> Any:
+        """Repeat the call on delta-rs's own table, without hooks and with some arguments replaced."""
+        return getattr(raw, self.name)(**self.arguments | {_HOOKS: QUIET} | instead)
+
+
 T = TypeVar("T")
 
 
@@ -344,7 +337,7 @@ def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadS
 
 def refuse_row_ids(table: TableHandle) -> None:
     """Raise UnsupportedFeatureError if a rewrite would change row ids, which must be stable."""
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     if tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, "delta.enableRowTracking"):
         raise UnsupportedFeatureError(
@@ -358,12 +351,8 @@ def refuse_row_ids(table: TableHandle) -> None:
 class Stage(Scratch):
     """A scratch table over some files of an open table, opened by delta-rs as ``raw``.
 
-    Args:
-        table: The open table.
-        adds: The files that delta-rs sees, in this order.
-        reads: What the operation's result depends on.
-        unlent: Paths of adds that are only log entries, without a file behind them.
-        shown: The snapshot to present to delta-rs, if it differs from the table's own.
+    The operation's result depends on ``reads``. Adds whose paths are ``fakes`` are only log entries, without
+    a file behind them. delta-rs sees the snapshot ``shown``, if it differs from the table's own.
     """
 
     def __init__(
@@ -372,16 +361,16 @@ class Stage(Scratch):
         adds: Iterable[Add],
         reads: ReadSet,
         *,
-        unlent: Collection[str] = (),
+        fakes: Collection[str] = (),
         shown: Snapshot | None = None,
     ) -> None:
-        snapshot = table.source.snapshot
+        snapshot = table.snapshot
         check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
         self._table, self._reads = table, reads
         failpoint("data.before")
-        super().__init__(table.root, table=table.name)
+        super().__init__(table.root)
         try:
-            self.lay(shown or snapshot, adds, unlent=unlent)
+            self.lay(shown or snapshot, adds, fakes=fakes)
             with translate_errors(ErrorContext.at(table)):
                 self.raw = RawDeltaTable(str(self.folder), version=None, storage_options=None)
         except BaseException:
@@ -389,7 +378,6 @@ class Stage(Scratch):
             raise
 
     def run(self, operation: Callable[[RawDeltaTable], T], about: ErrorContext | None = None) -> T:
-        """Call delta-rs, and raise its errors as typed errors about the table."""
         with translate_errors(about or ErrorContext.at(self._table)):
             return operation(self.raw)
 
@@ -408,30 +396,22 @@ def submit(
     hooks: Hooks = DEFAULT,
     handled_features: frozenset[str] = frozenset(),
 ) -> Committed | None:
-    """Move new files into place, then submit the changes and ``more`` actions to the commit target."""
+    """Move new files into place, then submit the changes and ``more`` actions."""
     more = tuple(more)
     steps: list[Sequence[Action]] = list(harvest.steps)
     if more:
         known = [_recounted(a, partial(_with_removes, more)) for a in (steps.pop() if steps else ())]
         steps.append((*known, *more))
-    if not any(steps):
+    steps = [step for step in steps if step]
+    if not steps:
         return None
     fsync = table.database.engine.config.publish.fsync
     moved = scratch.root.take(scratch.folder, harvest.new_files, fsync=fsync)
     failpoint("data.after")
-    work = WriteIntent(
-        table.row,
-        steps[0],
-        table.source.snapshot,
-        reads,
-        moved,
-        harvest.new_names,
-        root=table.root,
-        hooks=hooks,
-        then=steps[1:],
-        handled_features=handled_features,
+    new_names = harvest.new_names
+    return table.submit(
+        steps, reads, moved, new_names=new_names, hooks=hooks, handled_features=handled_features
     )
-    return table.submit(work)
 
 
 def with_metrics(harvest: Harvest, more: int, *names: str) -> Harvest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -16,31 +16,26 @@ from deltalakedb.delta_log.listing import newest_at
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import LogError, VersionMissingError
 from deltalakedb.metastore import commits, files, registry, snapshots
-from deltalakedb.metastore.engines.base import arrow_array
-from deltalakedb.protocol.actions import Remove
+from deltalakedb.metastore.engines.base import Session, arrow_array
+from deltalakedb.protocol.actions import Action, Add, FileKey, Remove
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import check_readable, check_schema
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.predicate import to_physical
+from deltalakedb.protocol.predicate import Expr, to_physical
 from deltalakedb.protocol.read_set import NOTHING, ReadSet
 from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.protocol.txn_log import Snapshot
+from deltalakedb.protocol.txn_log import Commit, Committed, Snapshot
 from deltalakedb.table.arguments import checked_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.rows import OpenTable, Table
-    from deltalakedb.protocol.actions import Action, Add, FileKey
-    from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.txn_log import Commit, Committed
 
 
 class Source(ABC):
@@ -77,7 +72,6 @@ class Source(ABC):
             return int(self.scan(("path",)).num_rows)
 
     def num_records(self) -> int:
-        """The number of rows according to the statistics."""
         return sum(n for n in self.scan(("num_records",)).column(0).to_pylist() if n is not None)
 
     @property
@@ -102,7 +96,7 @@ class SqlSource(Source):
         return self.opened.snapshot
 
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
-        # a whole list is read once and kept
+        # a complete list is read once and cached
         if where is None:
             return listed(self.database, self.opened, columns)
         found = files.scan_files(self.database, self.opened, with_order(columns), where=where)
@@ -117,13 +111,11 @@ class SqlSource(Source):
         return (files.add_from_row(r) for b in batches for r in b.to_pylist())
 
     def history(self, limit: int | None) -> Sequence[Commit]:
-        rows = commits.history(
-            self.database, self.opened.table, upto=self.opened.snapshot.version, limit=limit
-        )
+        rows = commits.history(self.database, self.opened.table, upto=self.snapshot.version, limit=limit)
         return [row.commit() for row in rows]
 
     def txn_version(self, app_id: str) -> int | None:
-        found = snapshots.txn(self.database, self.opened.table, self.opened.snapshot.version, app_id)
+        found = snapshots.txn(self.database, self.opened.table, self.snapshot.version, app_id)
         return None if found is None else found.version
 
     def num_files(self) -> int:
@@ -166,15 +158,7 @@ def open_source(
     *,
     session: Session | None = None,
 ) -> tuple[Table, Source]:
-    """A table's row, and the reader of a version: SQL, or the log for versions before SQL's first.
-
-    Args:
-        database: The catalog's database.
-        name: The table.
-        version: The version; by default the newest.
-        storage_options: Options for the object store.
-        session: The session to look it up with.
-    """
+    """A table's row, and the reader of a version (None: the newest): SQL, or the log before SQL's first."""
     if version is not None:
         version = checked_number(version, "version")
     try:
@@ -264,8 +248,7 @@ def _file_row(add: Add) -> dict[str, Any]:
 class Overlay(Source):
     """A transaction's view of a table: its own changes on top of a source, whose reads are recorded.
 
-    Args:
-        base: The table at the transaction's snapshot; None for a table that the transaction creates.
+    The base is the table at the transaction's snapshot; None for a table that the transaction creates.
     """
 
     def __init__(self, base: Source | None) -> None:
@@ -339,7 +322,7 @@ class Overlay(Source):
 
     def _own(self, where: Expr | None) -> list[Add]:
         mine = list(self._changes.files.values())
-        return list(_candidates(mine, where, self.snapshot)) if mine else mine
+        return list(_candidates(mine, where, self.snapshot)) if mine else []
 
     def _note(self, where: Expr | None, keys: Iterable[FileKey]) -> None:
         if where is None:
@@ -350,11 +333,11 @@ class Overlay(Source):
 
 # ---- what this process remembers of a catalog's tables -------------------------------------------------
 
-#: longer lists of whole actions are read in pages and not kept
+#: longer lists of whole actions are streamed and not cached
 STREAMED_FROM: Final = 100_000
-#: memory of one column of one chunk beside its values, as measured: Arrow's objects, and buffers' rounding
+#: measured overhead of a column of a chunk: Arrow's objects, and the rounding of buffers
 _CHUNK_BYTES: Final = 1_800
-#: a list that is made from older ones in more pieces than this is copied into one
+#: a list in more pieces than this is copied into one
 _MOST_CHUNKS: Final = 64
 
 
@@ -362,7 +345,7 @@ class _Key(NamedTuple):
     table: tuple[object, ...]  # differs for tables of the same name and of restored databases
     columns: tuple[str, ...]
     version: int
-    timestamp: int  # differs if the version was reverted and committed anew
+    timestamp: int  # differs if the version was reverted and committed again
 
 
 class FileLists:
@@ -385,7 +368,6 @@ class FileLists:
             return best, self._lists[best]
 
     def put(self, key: _Key, found: pa.Table) -> None:
-        """Keep a list, if it leaves room for others."""
         size = held_bytes(found)
         with self._lock:
             if size > self._limit // 2 or key in self._lists:
@@ -408,15 +390,12 @@ class Remembered:
 
     A blind append depends only on a table's schema and protocol, and the commit checks under the lock whether
     these or the table's name have changed. So it need not look the table up again.
-
-    Attributes:
-        lists: Lists of files.
-        tables: Tables as they were last appended to.
-        together: The tables of the last transaction, which the next one likely touches again.
     """
 
     lists: FileLists
+    #: tables as they were last appended to
     tables: dict[str, OpenTable] = field(default_factory=dict)
+    #: the tables of the last transaction, which the next one likely uses again
     together: frozenset[str] = frozenset()
 
     def appended(self, opened: OpenTable, done: Committed) -> None:
@@ -427,7 +406,7 @@ class Remembered:
         self.tables[opened.table.name] = replace(opened, snapshot=snapshot)
 
     def transaction(self, names: Sequence[str]) -> None:
-        """Remember the tables of a transaction, unless they are too many to be looked up in vain."""
+        """Remember the tables of a transaction, unless they are too many to look up on a guess."""
         if len(names) <= _MOST_TOGETHER:
             self.together = frozenset(names)
 
@@ -446,7 +425,6 @@ def remembered(database: Database) -> Remembered:
 
 
 def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.Table:
-    """Columns of every file of a version, from memory if they are there."""
     snapshot, table, kept = opened.snapshot, opened.table, remembered(database).lists
     which = (table.table_id, table.created_at, snapshot.metadata.id, database.exchanges)
     key = _Key(which, with_order(columns), snapshot.version, snapshot.timestamp)
@@ -461,7 +439,6 @@ def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.
 
 
 def with_order(columns: Sequence[str]) -> tuple[str, ...]:
-    """Columns, and those that define the order of files."""
     return tuple(dict.fromkeys((*columns, "add_version", "file_id")))
 
 

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 import deltalake
 
-from deltalakedb.address import validate_table_name
+from deltalakedb.address import Address, validate_table_name
 from deltalakedb.commit.fold import fold
 from deltalakedb.commit.request import CommitRequest, NewTable, TableChange, Write
 from deltalakedb.coordinator.coordinator import Coordinator
@@ -28,24 +28,17 @@ from deltalakedb.metastore import registry, snapshots
 from deltalakedb.metastore.commits import by_transaction
 from deltalakedb.metastore.outbox import group
 from deltalakedb.metastore.registry import NameChange
-from deltalakedb.metastore.rows import Head, Table
+from deltalakedb.metastore.rows import Head, OpenTable, Table
 from deltalakedb.metastore.user_sql import checked_statement
-from deltalakedb.protocol.read_set import NOTHING
-from deltalakedb.protocol.txn_log import Committed
+from deltalakedb.protocol.read_set import NOTHING, Isolation
+from deltalakedb.protocol.txn_log import Committed, Snapshot
 from deltalakedb.storage.durable import Flushes
-from deltalakedb.table.drop_in.delta_table import table_of
-from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.intent import Hooks, ReadOnly, warn_nothing_written
+from deltalakedb.table.drop_in.delta_table import DeltaTable, table_of
+from deltalakedb.table.handle import Hooks, TableHandle, WriteIntent, warn_nothing_written
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import undo
+from deltalakedb.table.roots import PlacedFile, Root, undo
 from deltalakedb.table.sources import Overlay, SqlSource, check_open, open_source, remembered
-from deltalakedb.table.write.write import (
-    create_with,
-    known_mode,
-    split_options,
-    without_hooks,
-    write_to,
-)
+from deltalakedb.table.write.write import create_with, known_mode, split_options, write_to
 from deltalakedb.table.write_locks import WriteLocks
 
 if TYPE_CHECKING:
@@ -54,59 +47,35 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from deltalakedb.address import Address
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.read_set import Isolation
-    from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.spark.transaction import SparkTransaction
-    from deltalakedb.table.drop_in.delta_table import DeltaTable
-    from deltalakedb.table.intent import WriteIntent
-    from deltalakedb.table.roots import PlacedFile, Root
 
-#: an id is a file's name in `_delta_transactions`, where file systems end at 255 bytes
+#: an id becomes a file name in `_delta_transactions`, which may have 255 bytes
 _LONGEST_ID: Final = 200
 
 
 @dataclass(slots=True)
 class _Participant:
-    """What a transaction does with one table.
-
-    Attributes:
-        handle: What the user holds of it.
-        overlay: The table as the transaction sees it.
-        table: The table as it was read, or as it will be created.
-        read: The snapshot it was read at; None for a new table.
-        name: Its name by now; None once it was dropped.
-        forced: It was dropped although commits may be unpublished.
-    """
+    """What a transaction does with one table."""
 
     handle: TableHandle
+    #: the table as the transaction sees it
     overlay: Overlay
+    #: the table as it was read, or as it will be created
     table: Table | NewTable
+    #: the snapshot it was read at; None for a new table
     read: Snapshot | None
+    #: its name by now; None once it was dropped
     name: str | None
     operations: list[Sequence[Action]] = field(default_factory=list)
     files: list[PlacedFile] = field(default_factory=list)
     new_names: bool = True
     hooks: list[Hooks] = field(default_factory=list)
     handled_features: frozenset[str] = frozenset()
+    #: it was dropped although commits may be unpublished
     forced: bool = False
-
-    def rename(self, new_name: str) -> None:
-        self.name = new_name
-        self.handle.address = self.handle.address.with_table(new_name)
-        if isinstance(self.table, NewTable):
-            self.table = replace(self.table, name=new_name)
-
-    def drop(self, *, force: bool) -> None:
-        """Forget the table, and what the transaction did to it so far."""
-        self.name, self.forced = None, force
-        self.operations.clear()
-        if isinstance(self.table, NewTable):
-            self.release({})
 
     def apply(self, work: WriteIntent) -> None:
         self.files += work.files
@@ -116,14 +85,14 @@ class _Participant:
         self.overlay.reads |= work.reads
         self.new_names = self.new_names and work.new_names
         self.hooks.append(work.hooks)
-        # every operation has looked at the table's features itself before it began
+        # every operation has checked the table's features itself
         self.handled_features |= work.handled_features
 
     def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
         """What is to be committed, None for nothing, and files that no version will have."""
         folded = fold(self.operations)
-        gone = {p.rpartition("/")[2] for p in folded.cancelled}
-        obsolete = self.files if self.name is None else [f for f in self.files if f.name in gone]
+        cancelled = {p.rpartition("/")[2] for p in folded.cancelled}
+        obsolete = self.files if self.name is None else [f for f in self.files if f.name in cancelled]
         reads = NOTHING if self.read is None else self.overlay.reads
         if not folded.versions and not reads:
             return None, obsolete
@@ -132,18 +101,17 @@ class _Participant:
 
     def release(self, commits: Mapping[str, Committed] | None) -> None:
         """Detach the handle: the transaction is over, with these commits or, if None, rolled back."""
-        end: int | DeltaSqlError
         if commits is None:
-            end = InvalidArgumentError(
+            error = InvalidArgumentError(
                 "the table belongs to a transaction that was rolled back",
                 table=self.handle.name,
-                suggestion="open it anew: nothing of the transaction has happened",
+                suggestion="open it again; the transaction changed nothing",
             )
+            self.handle.end(error)
         elif self.name is not None and (last := commits.get(self.name, self.read)) is not None:
-            end = last.version
+            self.handle.end(last.version)
         else:
-            end = _dropped(self.handle.name, "its")
-        self.handle.end(end)
+            self.handle.end(_dropped(self.handle.name, "its"))
 
 
 def _dropped(name: str, whose: str) -> TableMissingError:
@@ -154,6 +122,27 @@ def _dropped(name: str, whose: str) -> TableMissingError:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OldVersion:
+    """Takes the transaction's place for a handle of an older version, and refuses every change."""
+
+    name: str
+    version: int
+    flushes: None = None
+
+    def ready(self) -> NoReturn:
+        raise InvalidArgumentError(
+            f"version {self.version} was opened for reading only",
+            table=self.name,
+            version=self.version,
+            suggestion="leave the version out to change the table",
+        )
+
+    def submit(self, work: WriteIntent) -> NoReturn:
+        undo(work.files)
+        self.ready()
+
+
 def _placeholder_row(new: NewTable) -> Table:
     head = Head(-1, 0, 0, 0, 0, 0, 0)
     return Table(-1, new.name, new.location, "active", None, new.comment, new.tags, new.settings, 0, 0, head)
@@ -161,12 +150,12 @@ def _placeholder_row(new: NewTable) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult:
-    """What a transaction became.
+    """The outcome of a committed transaction.
 
     Attributes:
         txn_uuid: The transaction's id.
         commits: The tables it changed, by the names they have now, with their new versions and times.
-        replayed: An earlier call with the same id did it, and nothing was written now.
+        replayed: Whether an earlier call with the same id did it, and nothing was written now.
     """
 
     txn_uuid: str
@@ -204,12 +193,12 @@ class Transaction:
         txn_uuid: str | None = None,
         read_only: bool = False,
     ) -> None:
-        self._database = database
-        self._address = address
         if isolation not in (None, "Serializable", "WriteSerializable"):
             raise InvalidArgumentError(
                 f"unknown isolation {isolation!r}", suggestion="use Serializable or WriteSerializable"
             )
+        self._database = database
+        self._address = address
         self._stack = ExitStack()
         self._session: Session | None = None
         self._tables: list[_Participant] = []
@@ -221,41 +210,39 @@ class Transaction:
         self._isolation = isolation
         self._given_uuid = txn_uuid is not None
         self._read_only = read_only
-        self._files: list[PlacedFile] = []
-        self._roots: dict[str, Root] = {}
+        #: the storage options of the tables' roots
+        self._options: dict[str, Mapping[str, str] | None] = {}
         self._write_locks = WriteLocks()
         #: an earlier transaction with the same id did everything
         self._repeats = False
         self._statements: list[Callable[[Session], object]] = []
         self.uuid = str(uuid.uuid4()) if txn_uuid is None else _checked_id(txn_uuid)
-        #: what the transaction became, once it is committed
+        #: the outcome, once the transaction is committed
         self.result: TransactionResult | None = None
 
     @property
     def commits(self) -> Mapping[str, Committed]:
-        """What the transaction became, by table name; empty until it is committed."""
+        """The commits of the transaction by table name; empty until it is committed."""
         return {} if self.result is None else self.result.commits
 
     # ---- reading ---------------------------------------------------------------------------------------
 
     def table(
-        self,
-        name: str,
-        *,
-        version: int | None = None,
-        storage_options: Mapping[str, str] | None = None,
+        self, name: str, *, version: int | None = None, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTable:
-        """A table as this transaction sees it: its snapshot, with the transaction's own work on top.
+        """A table as this transaction sees it: its snapshot, with the transaction's own changes on top.
 
         After a commit it is an ordinary table, at the version that the transaction made or read; after a
-        rollback every use of it is an InvalidArgumentError.
+        rollback every use of it raises an InvalidArgumentError.
 
         Args:
             name: The table's name, as the transaction calls it by now.
             version: An older version, for reading only. It never changes, so reading it never conflicts.
             storage_options: Options for the object store, if the settings and the environment have none.
         """
-        return table_of(self._handle(name, version, storage_options))
+        handle = self._participant(name).handle if version is None else self._older(name, version)
+        handle.use_options(storage_options)
+        return table_of(handle)
 
     def tables(self, *, namespace: str | None = None) -> list[Table]:
         """All tables as the transaction sees them: those of its snapshot, and its own."""
@@ -286,13 +273,16 @@ class Transaction:
         mode = known_mode(mode)
         self.ready()
         try:
-            table = self._handle(name, storage_options=storage_options)
+            table = self._participant(name).handle
         except TableMissingError as error:
             if error.context.get("dropped"):
                 raise
-            stock: Any = partial(deltalake.write_deltalake, data=data, mode=mode)
-            self._create_by(stock, name, location, options, storage_options=storage_options)
+            create_options = split_options(options, table=name)
+            stock: Any = deltalake.write_deltalake
+            run = partial(stock, data=data, mode=mode, **options)
+            self._create(name, location, run, create_options=create_options, storage_options=storage_options)
         else:
+            table.use_options(storage_options)
             if mode not in ("error", "ignore"):
                 table.require_folder()
             write_to(table, data, mode=mode, **options)
@@ -309,25 +299,13 @@ class Transaction:
         **options: Any,
     ) -> DeltaTable:
         """Create an empty table; arguments as in ``Catalog.create_table``."""
-        more = {"comment": comment, "tags": tags, "storage_options": storage_options}
-        stock = partial(deltalake.DeltaTable.create, schema=schema)
-        self._create_by(stock, name, location, options, **more)
+        create_options = replace(split_options(options, table=name), comment=comment, tags=tags or {})
+        run = partial(deltalake.DeltaTable.create, schema=schema, **options)
+        self._create(name, location, run, create_options=create_options, storage_options=storage_options)
         return self.table(name)
 
-    def _create_by(
-        self,
-        stock: Callable[..., object],
-        name: str,
-        location: str | os.PathLike[str] | None,
-        options: dict[str, Any],
-        **more: Any,
-    ) -> None:
-        create_options = split_options(options, table=name)
-        run = partial(stock, **without_hooks(options))
-        self._create(name, location, run, create_options=create_options, **more)
-
     def rename_table(self, name: str, new_name: str) -> None:
-        """Give a table another name, when the transaction commits. The old one is free at once."""
+        """Rename a table when the transaction commits; the transaction can use the old name at once."""
         validate_table_name(new_name)
         self.ready()
         if self._repeats:
@@ -341,16 +319,19 @@ class Transaction:
                 table=new_name,
                 suggestion="rename or drop its table first in the same transaction, or choose another name",
             )
-        participant.rename(new_name)
+        participant.name = new_name
+        participant.handle.address = self._address.with_table(new_name)
+        if isinstance(participant.table, NewTable):
+            participant.table = replace(participant.table, name=new_name)
 
     def drop_table(self, name: str, *, force: bool = False) -> None:
-        """Forget a table, when the transaction commits. Its files and `_delta_log` stay, its name is free.
+        """Drop a table when the transaction commits. Its files and `_delta_log` stay, its name is free.
 
-        What the transaction did to it before is not done; other tables are not affected.
+        The transaction's earlier changes of it are discarded; other tables are not affected.
 
         Args:
             name: The table.
-            force: Drop it although some commits were never published, and are then lost.
+            force: Drop it even if commits were never published; these are then lost.
         """
         self.ready()
         if self._repeats:
@@ -361,7 +342,10 @@ class Transaction:
             with self._database.read() as session:
                 registry.refuse_unpublished(session, table)
             refuse_fenced(self._database, table)
-        participant.drop(force=force)
+        participant.name, participant.forced = None, force
+        participant.operations.clear()
+        if isinstance(table, NewTable):
+            participant.release({})
 
     def execute(self, sql: str, params: tuple[Any, ...] = ()) -> None:
         """Queue a statement on the user's own tables; it runs inside the commit, after the checks.
@@ -394,19 +378,18 @@ class Transaction:
 
     def submit(self, work: WriteIntent) -> None:
         try:
+            self.ready()
             participant = self._participant_of(work)
         except DeltaSqlError:
             undo(work.files)  # a handle that outlived its table or its transaction, or one for reading only
             raise
         if work.files:
             self._write_locks.at(work.table.location)
-        self._files += work.files
         if work.root is not None:
-            self._roots[work.root.location] = work.root
+            self._options[work.root.location] = work.root.options
         participant.apply(work)
 
     def _participant_of(self, work: WriteIntent) -> _Participant:
-        self.ready()
         table = work.table
         if isinstance(table, NewTable):
             return self._add(table.name, table, Overlay(None), None, work.root)
@@ -418,15 +401,11 @@ class Transaction:
     # ---- ending ----------------------------------------------------------------------------------------
 
     def commit(self) -> Mapping[str, Committed]:
-        """Commit everything at once; on a conflict, ConflictError is raised and nothing happened."""
+        """Commit everything at once; a ConflictError means that nothing was changed."""
         self._require_active()
-        changes: list[tuple[str, TableChange]] = []
-        obsolete: list[PlacedFile] = []
-        for participant in self._tables:
-            one, gone = participant.change(self._isolation)
-            obsolete += gone
-            if one is not None:
-                changes.append((participant.name or participant.table.name, one))
+        planned = [(p.name or p.table.name, *p.change(self._isolation)) for p in self._tables]
+        changes = [(name, change) for name, change, _ in planned if change is not None]
+        obsolete = [file for _, _, files in planned for file in files]
         renames = [
             NameChange(p.table, p.name, p.forced)
             for p in self._tables
@@ -443,14 +422,14 @@ class Transaction:
         request = CommitRequest(
             [c for _, c in changes], renames, self._statements, self.uuid, self._given_uuid
         )
-        coordinator = Coordinator(self._database, {r.location: r.options for r in self._roots.values()})
+        coordinator = Coordinator(self._database, self._options)
         with self._write_locks:
             try:
                 self.flushes.wait()
             except Exception:
-                undo(self._files)
+                self._delete_files()
                 raise
-            outcome = coordinator.ratify(request, delete_files=lambda: undo(self._files))
+            outcome = coordinator.ratify(request, delete_files=self._delete_files)
         self._state = "committed"
         undo(obsolete)
         replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
@@ -461,21 +440,18 @@ class Transaction:
             if change.versions
         }
         commits = {name: made for name, (_, made) in done.items()}
-        unknown: list[str] = []
         if replayed and not by_application:
             commits = self._recorded()
-            unknown = [name for name in done if name not in commits]
-            done = {name: one for name, one in done.items() if name in commits}
         self._committed(commits, replayed=replayed)
         coordinator.follow_up(
-            list(done.values()),
+            [one for name, one in done.items() if name in commits],
             group=self.uuid,
             renamed=bool(renames),
             checkpoints={p.table.location: Hooks.all_of(p.hooks) for p in self._tables},
         )
         if by_application:
             warn_nothing_written(", ".join(done))
-        if unknown:
+        if unknown := [name for name in done if name not in commits]:
             why = f"the transaction {self.uuid} was committed before, without a change of it"
             warn_nothing_written(", ".join(unknown), why)
         return self.commits
@@ -492,24 +468,20 @@ class Transaction:
         return {m.table: Committed(m.version, m.timestamp, replayed=True) for m in found}
 
     def rollback(self) -> None:
-        """Forget everything; files that were written are deleted."""
+        """Discard all changes, and delete the files that were written."""
         if self._state == "active":
             self._end("rolled back")
             self.flushes.forget()
             with self._write_locks:
-                undo(self._files)
+                self._delete_files()
+
+    def _delete_files(self) -> None:
+        undo(file for participant in self._tables for file in participant.files)
 
     # ---- inside ----------------------------------------------------------------------------------------
 
-    def _handle(
-        self, name: str, version: int | None = None, storage_options: Mapping[str, str] | None = None
-    ) -> TableHandle:
-        handle = self._participant(name).handle if version is None else self._older(name, version)
-        handle.use_options(storage_options)
-        return handle
-
     def _participant(self, name: str) -> _Participant:
-        """A table that the transaction has touched, or touches now."""
+        """The table that has a name now; one that the transaction has not used yet becomes part of it."""
         session = self._reading()
         if (found := self._find(name)) is not None:
             return found
@@ -519,15 +491,14 @@ class Transaction:
         return self._add(name, opened.table, Overlay(SqlSource(self._database, opened)), opened.snapshot)
 
     def _find(self, name: str) -> _Participant | None:
-        """The table that has a name now, or None if the transaction has not touched it yet."""
-        found = next((p for p in self._tables if p.name == name), None)
-        if found is None and self._is_free(name):
+        """The table that has a name now, or None if the transaction has not used it yet."""
+        if self._is_free(name):
             raise TableMissingError(
                 f"the table {name!r} was dropped or renamed in this transaction",
                 table=name,
                 suggestion="use its new name, or create a table of that name",
             )
-        return found
+        return next((p for p in self._tables if p.name == name), None)
 
     def _is_free(self, name: str) -> bool:
         """Whether the snapshot's table of a name was dropped or renamed, and no other table has the name."""
@@ -555,7 +526,7 @@ class Transaction:
         row, source = open_source(self._database, known_as, version, session=session)
         check_open(source.snapshot, table=known_as)
         address = self._address.with_table(name)
-        return TableHandle(address, self._database, row, source, ReadOnly(name, version))
+        return TableHandle(address, self._database, row, source, OldVersion(name, version))
 
     def _add(
         self,
@@ -567,7 +538,7 @@ class Transaction:
     ) -> _Participant:
         address = self._address.with_table(name)
         row = _placeholder_row(table) if isinstance(table, NewTable) else table
-        handle = TableHandle(address, self._database, row, overlay, self, root=root)
+        handle = TableHandle(address, self._database, row, overlay, self, root)
         self._tables.append(_Participant(handle, overlay, table, read, name))
         return self._tables[-1]
 
@@ -588,7 +559,7 @@ class Transaction:
                 return  # the first call made it
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
         where = None if location is None else normal_location(location)
-        create_with(self._database, name, where, operation, sink=self, free=free, **options)
+        create_with(self._database, name, where, operation, transaction=self, free=free, **options)
 
     def _reading(self) -> Session:
         """The session to read with; CatalogNotFoundError if there is no catalog yet."""
@@ -598,15 +569,13 @@ class Transaction:
         return self._session
 
     def _require_active(self) -> None:
-        if self._state == "new":
-            raise InvalidArgumentError(
-                "the transaction has not begun", suggestion="write: with catalog.transaction() as tx: …"
-            )
-        if self._state != "active":
-            raise InvalidArgumentError(
-                f"the transaction is over: it was {self._state}",
-                suggestion="begin a new one with catalog.transaction()",
-            )
+        if self._state == "active":
+            return
+        over = f"the transaction is over: it was {self._state}"
+        raise InvalidArgumentError(
+            "the transaction has not begun" if self._state == "new" else over,
+            suggestion="use a new one: with catalog.transaction() as tx: …",
+        )
 
     def _end(self, state: str) -> None:
         self._state = state
@@ -618,7 +587,7 @@ class Transaction:
     def __enter__(self) -> Self:
         """Take the snapshot, and look up the tables of the last transaction: this one likely needs them."""
         if self._state != "new":
-            raise InvalidArgumentError(f"the transaction is over: it was {self._state}")
+            raise InvalidArgumentError(f"the transaction has begun already: it is {self._state}")
         names = [] if self._read_only else sorted(remembered(self._database).together)
         try:
             session = self._stack.enter_context(self._database.read_only(asking=bool(names)))
@@ -639,12 +608,10 @@ class Transaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._state != "active":
-            return
-        if kind is None:
-            self.commit()
-        else:
+        if kind is not None:
             self.rollback()
+        elif self._state == "active":
+            self.commit()
 
 
 def _checked_id(given: str) -> str:

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 #: under the table's root, so that new files move by a rename
 WORK_FOLDER: Final = "_deltasql"
-#: how often the shared work folder may vanish between looking and making
+#: how often another writer may remove the shared work folder before ours is made in it
 _TIDY_RACES: Final = 20
 _NAME: Final = re.compile(r"(\d{13})-([0-9a-f]{12})-(\d+)-[0-9a-f]{32}")
-#: an operation of another machine that takes longer than this is taken for dead
+#: an operation of another machine that takes longer than this is considered dead
 STALE_MS: Final = 7 * 86_400_000
 #: how long to wait for a moment in which no operation holds a root
 _PATIENCE_S: Final = 0.5
@@ -61,7 +61,7 @@ def work_name() -> str:
 def make_folder(folder: Path) -> None:
     """Make a work folder and those above it, which another writer may be removing."""
     for _ in range(_TIDY_RACES):
-        # the folder above is gone before, or while, it is looked at
+        # another writer removes the folder above meanwhile
         with suppress(FileNotFoundError, FileExistsError):
             folder.mkdir(parents=True)
             return
@@ -127,13 +127,13 @@ def oldest_pending_write(root: str) -> int | None:
         return None
     began = [folder.since for folder in operation_folders(root) if folder.alive]
     if _is_held(root):
-        # the lock does not say since when
+        # the lock does not show when the operation began
         began.append(_now() - STALE_MS)
     return min(began, default=None)
 
 
 def _hold(root: str) -> int | None:
-    """The root, opened with a shared lock; None if that cannot be done."""
+    """The root, opened with a shared lock; None if the file system has none."""
     try:
         handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -171,7 +171,7 @@ def _is_held(root: str) -> bool:
 
 def _parsed(path: Path, name: str, modified: int) -> OperationFolder:
     match = _NAME.fullmatch(name)
-    # a machine whose clock is ahead gives names of the future: then the beginning is unknown
+    # the clock of the other machine is ahead, so the start time in the name is of no use
     since = int(match[1]) if match and int(match[1]) <= modified + _SKEW_MS else modified - STALE_MS
     if match and match[2] == _machine():
         return OperationFolder(path, since - _SKEW_MS, alive=_running(int(match[3])))

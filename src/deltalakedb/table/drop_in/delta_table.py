@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         def __get__(self, instance: object, owner: type[T]) -> Callable[P, T]: ...
 
 
-#: ours take the places of these while `register()` holds
+#: `register()` replaces these by ours
 _stock_init, _stock_load = deltalake.DeltaTable.__init__, deltalake.DeltaTable.load_as_version
 _CREATE: tuple[str, ...] = ("partition_by", "mode", "raise_if_key_not_exists", "name", "description")
 _CREATE += ("configuration", "storage_options", "commit_properties", "post_commithook_properties")
@@ -250,7 +250,7 @@ class DeltaTable(deltalake.DeltaTable):
             expression = filters
             if isinstance(filters, list | tuple):
                 expression = pq.filters_to_expression(filters) if filters else None
-        # without filters it is the files that Arrow complains of
+        # without filters, an error of Arrow is about the files
         filtering = typed_filtering() if expression is not None else nullcontext()
         with handle.reading(), filtering:
             return found.to_table(columns=columns, filter=expression)
@@ -262,7 +262,7 @@ class DeltaTable(deltalake.DeltaTable):
     def __repr__(self) -> str:
         if (handle := handle_of(self)) is None:
             return super().__repr__()
-        # a handle whose transaction is over would ask the database for its version
+        # a handle whose transaction is over would query the database for its version
         version = "" if handle.is_ended else f", version={handle.version}"
         return f"DeltaTable({self.address!r}{version})"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -17,10 +19,10 @@ from deltalakedb.exceptions import AddressError, InvalidArgumentError, TableNotF
 from deltalakedb.metastore.database import Database
 from deltalakedb.table.drop_in.delta_table import DeltaTable, by_address, create_by_position, rebound
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import root_at
+from deltalakedb.table.roots import Root, root_at
 from deltalakedb.table.write.write import (
+    create_at,
     create_or_replace,
-    create_with,
     exists,
     open_existing,
     split_options,
@@ -30,8 +32,6 @@ from deltalakedb.table.write_locks import WORK_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from deltalakedb.table.roots import Root
 
 
 def try_get_table_and_table_uri(
@@ -61,13 +61,7 @@ def _write_new(*, batch_schema: Any, **options: Any) -> None:  # noqa: ARG001 - 
     write_deltalake(options.pop("table_uri"), **options)
 
 
-def _convert(
-    *,
-    uri: str,
-    partition_schema: Any,
-    post_commithook_properties: Any,  # noqa: ARG001 - the mirror does these jobs
-    **options: Any,
-) -> None:
+def _convert(*, uri: str, partition_schema: Any, **options: Any) -> None:
     address = parse_address(uri)
     create_options = split_options(options, table=address.table)
     given = options.pop("storage_options")
@@ -79,24 +73,16 @@ def _convert(
             table=address.table,
             suggestion="add location=… to the address: the folder that holds the Parquet files",
         )
-    database = Database.open(address)
-    root = root_at(normal_location(address.location), given, database.engine.config)
+    config = Database.open(address).engine.config
+    root = root_at(normal_location(address.location), given, config)
 
     def run(target: str) -> None:
         # delta-rs lists the scratch folder: it must look like the real one
         root.show(Path(target))
         deltalake.convert_to_deltalake(target, partition_by=partition_schema, **options)
 
-    create_with(
-        database,
-        address.table or "",
-        address.location,
-        run,
-        in_place=True,
-        names=lambda: _real_names(root, address.table),
-        storage_options=given,
-        create_options=create_options,
-    )
+    names = partial(_real_names, root, address.table)
+    create_at(address, run, replace(create_options, in_place=names), given)
 
 
 def _real_names(root: Root, table: str | None) -> dict[str, str]:
@@ -111,7 +97,7 @@ def _real_names(root: Root, table: str | None) -> dict[str, str]:
         other = found.setdefault(unquote(meta.path), meta.path)
         if other != meta.path:
             raise InvalidArgumentError(
-                f"the files {other} and {meta.path} cannot be told apart",
+                f"the files {other} and {meta.path} have the same name in the log",
                 table=table,
                 suggestion="rename one of them",
             )
@@ -119,25 +105,12 @@ def _real_names(root: Root, table: str | None) -> dict[str, str]:
 
 
 def _create_with_add_actions(
-    *,
-    table_uri: str,
-    schema: Any,
-    add_actions: Any,
-    mode: str,
-    storage_options: Any,
-    post_commithook_properties: Any,  # noqa: ARG001 - the mirror does these jobs
-    **options: Any,
+    *, table_uri: str, schema: Any, add_actions: Any, mode: str, storage_options: Any, **options: Any
 ) -> None:
     stock: Any = deltalake.transaction.create_table_with_add_actions
-    create_options = split_options(options)
-    create_or_replace(
-        table_uri,
-        mode,
-        lambda target, how: stock(target, schema, add_actions, mode=how, **options),
-        in_place=True,
-        storage_options=storage_options,
-        create_options=create_options,
-    )
+    create_options = replace(split_options(options), in_place=dict)
+    run = partial(stock, schema=schema, add_actions=add_actions, **options)
+    create_or_replace(table_uri, mode, run, create_options, storage_options)
 
 
 #: stock's modules and their functions of Rust, which take addresses of either kind here

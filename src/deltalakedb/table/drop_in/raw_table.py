@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -13,62 +12,36 @@ import pyarrow as pa
 from arro3.core import RecordBatchReader, Table
 from deltalake._internal import RawDeltaTable
 
-from deltalakedb.exceptions import (
-    ArgumentTypeError,
-    UnsupportedOperationError,
-)
+from deltalakedb.exceptions import ArgumentTypeError
+from deltalakedb.metastore import registry
+from deltalakedb.mirror import checkpointer
+from deltalakedb.mirror.manifests import write_manifests
+from deltalakedb.mirror.reconciler import reconcile
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import decode_path
 from deltalakedb.table import alter, dml, optimize, restore
 from deltalakedb.table.arguments import checked_number, instant_ms, names_of, sql_text
 from deltalakedb.table.dml import MergePlan
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.intent import QUIET, Hooks
 from deltalakedb.table.locations import url_of
-from deltalakedb.table.maintenance import log_files
 from deltalakedb.table.maintenance.vacuum import vacuum
 from deltalakedb.table.read import change_feed, scan
 from deltalakedb.table.read.scan import VECTOR_SCHEMA, Vectors, stock_schema
-from deltalakedb.table.scratch import rewrite
+from deltalakedb.table.scratch import Call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import deltalake
 
-#: what delta-rs itself reports for a table that was opened without options
+#: what delta-rs reports for a table that is opened without options
 _LOG_BUFFER_PER_CORE = 4
-_HOOKS = "post_commithook_properties"
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A call of a method of ``RawDeltaTable``, which can be repeated on a scratch table."""
-
-    name: str
-    arguments: dict[str, Any]
-
-    def __getitem__(self, name: str) -> Any:
-        return self.arguments[name]
-
-    @property
-    def hooks(self) -> Hooks:
-        return Hooks.of(self[_HOOKS])
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The arguments without the hooks, which are ours to run."""
-        return {name: value for name, value in self.arguments.items() if name != _HOOKS}
-
-    def on(self, raw: RawDeltaTable, **instead: Any) -> Any:
-        """Repeat the call on delta-rs's own table, without hooks and with some arguments replaced."""
-        return getattr(raw, self.name)(**self.arguments | {_HOOKS: QUIET} | instead)
 
 
 class _Operation:
     """A method with the name and the signature of delta-rs's, which passes the handle and the call on."""
 
-    def __init__(self, run: Callable[[TableHandle, _Call], Any], *, refresh: bool = True) -> None:
+    def __init__(self, run: Callable[[TableHandle, Call], Any], *, refresh: bool = True) -> None:
         self.run = run
         self.refresh = refresh
 
@@ -78,7 +51,7 @@ class _Operation:
         def method(raw: RawSqlTable, /, *args: Any, **options: Any) -> Any:
             given = signature.bind(raw, *args, **options)
             given.apply_defaults()
-            call = _Call(name, {k: v for k, v in given.arguments.items() if k != "self"})
+            call = Call(name, {k: v for k, v in given.arguments.items() if k != "self"})
             if self.refresh:
                 raw.handle.refresh()
             return self.run(raw.handle, call)
@@ -88,20 +61,24 @@ class _Operation:
         setattr(owner, name, method)
 
 
-def _load_cdf(table: TableHandle, call: _Call) -> RecordBatchReader:
-    rest = {name: value for name, value in call.arguments.items() if name not in ("columns", "predicate")}
-    found = change_feed.load_cdf(
-        table, change_feed.Range(**rest), columns=call["columns"], predicate=call["predicate"]
-    )
-    return RecordBatchReader.from_arrow(found)
+def _load_cdf(table: TableHandle, call: Call) -> RecordBatchReader:
+    return RecordBatchReader.from_arrow(change_feed.load_cdf(table, **call.arguments))
 
 
-def _vacuum(table: TableHandle, call: _Call) -> list[str]:
+def _restore(table: TableHandle, call: Call) -> str:
+    return json.dumps(restore.restore(table, **call.options, hooks=call.hooks).metrics)
+
+
+def _repair(table: TableHandle, call: Call) -> str:
+    return json.dumps(restore.repair(table, **call.options, hooks=call.hooks))
+
+
+def _vacuum(table: TableHandle, call: Call) -> list[str]:
     options = call.options
     return vacuum(table, enforce=options.pop("enforce_retention_duration"), **options)
 
 
-def _write(table: TableHandle, call: _Call) -> None:
+def _write(table: TableHandle, call: Call) -> None:
     from deltalakedb.table.write.write import write_to
 
     # the schema follows from the data
@@ -125,12 +102,8 @@ class RawSqlTable:
 
     def __reduce__(self) -> tuple[Any, ...]:
         handle = self.handle
-        if not handle.is_live:
-            raise UnsupportedOperationError(
-                "a table inside a transaction cannot be pickled or copied",
-                table=handle.name,
-                suggestion="pickle a table that was opened outside of the transaction",
-            )
+        why = "a table inside a transaction cannot be pickled or copied"
+        handle.require_live(why, "pickle a table that was opened outside of the transaction")
         # a pickled table must open elsewhere: it carries the password, as the address does
         uri = handle.address.to_uri(redact=False)
         return RawSqlTable.reopen, (uri, handle.version, handle.storage_options)
@@ -145,7 +118,8 @@ class RawSqlTable:
         return self.handle.version
 
     def get_latest_version(self) -> int:
-        return self.handle.newest_version()
+        table = self.handle
+        return registry.find(table.database, table.name).head.version if table.is_live else table.version
 
     def table_uri(self) -> str:
         return url_of(self.handle.row.location)
@@ -174,7 +148,6 @@ class RawSqlTable:
         return stock_schema(self.handle.snapshot.metadata.schema_string)
 
     def history(self, limit: int | None = None) -> tuple[int, list[str]]:
-        """The newest version listed, and the commits up to the open version, newest first, as JSON."""
         found = self.handle.source.history(None if limit is None else checked_number(limit, "limit"))
         newest = found[0].version if found else self.version()
         infos = ({} if c.info is None else c.info.to_dict() for c in found)
@@ -198,7 +171,6 @@ class RawSqlTable:
         self.handle.update()
 
     def get_add_file_sizes(self) -> dict[str, int]:
-        """Sizes by path on disk, for readers that open the files themselves."""
         return {decode_path(path): size for path, size in self.handle.file_sizes()}
 
     def files(self, file_pruning_predicate: Any = None) -> list[str]:
@@ -236,89 +208,70 @@ class RawSqlTable:
         return RecordBatchReader.from_arrow(rows(self.handle, columns, predicate))
 
     def get_num_index_cols(self) -> int:
-        return int(self.handle.raw(files=False).get_num_index_cols())  # type: ignore[attr-defined]  # not in its stubs
+        return int(self._without_files().get_num_index_cols())
 
     def get_stats_columns(self) -> list[str] | None:
-        found: list[str] | None = self.handle.raw(files=False).get_stats_columns()  # type: ignore[attr-defined]
+        found: list[str] | None = self._without_files().get_stats_columns()
         return found
 
-    def __datafusion_table_provider__(self, session: Any = None) -> Any:
-        return self.handle.raw().__datafusion_table_provider__(session)
+    def _without_files(self) -> Any:  # these two methods are not in delta-rs's stubs
+        return scan.raw_table(self.handle.snapshot, (), self.handle.root).raw
 
-    delete = _Operation(
-        lambda table, call: dml.delete(
-            table, call["predicate"], lambda raw, meant: call.on(raw, predicate=meant), hooks=call.hooks
-        )
-    )
-    update = _Operation(
-        lambda table, call: rewrite(
-            table, table.where_or_all(call["predicate"]), lambda stage: call.on(stage.raw), hooks=call.hooks
-        )
-    )
-    create_merge_builder = _Operation(lambda table, call: MergePlan(table, call.arguments), refresh=False)
+    def __datafusion_table_provider__(self, session: Any = None) -> Any:
+        return scan.raw_of(self.handle).__datafusion_table_provider__(session)
+
+    delete = _Operation(dml.delete)
+    update = _Operation(dml.update)
+    create_merge_builder = _Operation(MergePlan, refresh=False)
     write = _Operation(_write)
-    compact_optimize = _Operation(
-        lambda table, call: optimize.compact(
-            table,
-            call["partition_filters"],
-            call["target_size"],
-            lambda stage, size, where: call.on(stage.raw, target_size=size, partition_filters=where),
-            hooks=call.hooks,
-        )
-    )
-    z_order_optimize = _Operation(
-        lambda table, call: optimize.z_order(
-            table,
-            call["z_order_columns"],
-            call["partition_filters"],
-            lambda stage, by, where: call.on(stage.raw, z_order_columns=by, partition_filters=where),
-            hooks=call.hooks,
-        )
-    )
-    create_write_transaction = _Operation(
-        lambda table, call: dml.commit_existing_files(
-            table, call["mode"], call["partitions_filters"], call.on, hooks=call.hooks
-        )
-    )
-    restore = _Operation(
-        lambda table, call: json.dumps(restore.restore(table, **call.options, hooks=call.hooks))
-    )
-    repair = _Operation(
-        lambda table, call: json.dumps(restore.repair(table, **call.options, hooks=call.hooks))
-    )
+    compact_optimize = _Operation(optimize.compact)
+    z_order_optimize = _Operation(optimize.z_order)
+    create_write_transaction = _Operation(dml.commit_existing_files)
+    restore = _Operation(_restore)
+    repair = _Operation(_repair)
     vacuum = _Operation(_vacuum, refresh=False)
-    add_columns = add_feature = drop_constraints = drop_column_not_null = _Operation(
-        lambda table, call: alter.alter(table, call.on, hooks=call.hooks)
-    )
+    add_columns = add_feature = drop_constraints = drop_column_not_null = _Operation(alter.alter)
     set_table_name = set_table_description = set_column_metadata = add_columns
-    add_constraints = _Operation(lambda table, call: alter.add_constraint(table, call.on, hooks=call.hooks))
-    set_table_properties = _Operation(
-        lambda table, call: alter.set_properties(
-            table,
-            call["properties"],
-            must_exist=call["raise_if_not_exists"],
-            run=lambda raw, some, must: call.on(raw, properties=some, raise_if_not_exists=must),
-            hooks=call.hooks,
-        )
-    )
+    add_constraints = _Operation(alter.add_constraints)
+    set_table_properties = _Operation(alter.set_properties)
 
     def merge_execute(self, merge_builder: MergePlan) -> str:
         return merge_builder.execute()
 
     def create_checkpoint(self) -> None:
-        log_files.create_checkpoint(self.handle)
+        self._publish("a checkpoint is written")
+        table, options = self.handle, self.handle.root.options
+        checkpointer.checkpoint(table.database, table.name, version=table.version, storage_options=options)
 
     def cleanup_metadata(self) -> None:
-        log_files.cleanup_metadata(self.handle)
+        self._publish("the log is cleaned up")
+        checkpointer.clean(self.handle.database, self.handle.name, storage_options=self.handle.root.options)
 
     def compact_logs(self, starting_version: int, ending_version: int) -> None:
-        log_files.compact_logs(self.handle, starting_version, ending_version)
+        self._publish("the log is compacted")
+        table, span = self.handle, (starting_version, ending_version)
+        checkpointer.compact(table.database, table.name, *span, storage_options=table.root.options)
 
     def generate(self) -> None:
-        log_files.generate(self.handle)
+        """Write symlink manifests of the open version."""
+        self._require_published("manifests are written")
+        table = self.handle
+        table.require_folder()
+        paths, vectors = (c.to_pylist() for c in table.source.scan(("path", "dv_id")).columns)
+        files = zip(paths, vectors, strict=True)
+        write_manifests(table.root.paths, files, storage_options=table.root.options)
+
+    def _publish(self, what: str) -> None:
+        """Publish first: only published versions can be cleaned up."""
+        self._require_published(what)
+        reconcile(self.handle.database, self.handle.name, storage_options=self.handle.root.options)
+
+    def _require_published(self, what: str) -> None:
+        why = f"{what} from published versions, and a transaction's are still to come"
+        self.handle.require_live(why, "do it after the transaction")
+        registry.refuse_followed(self.handle.row)
 
 
 def rows(handle: TableHandle, columns: list[str] | None, predicate: str | None) -> pa.RecordBatchReader:
-    """Rows that a SQL predicate selects, read by delta-rs from candidate files only."""
     names, where = names_of(columns), handle.where(sql_text(predicate))
     return scan.scan(handle.source, handle.root, where=where, columns=names, predicate=predicate)

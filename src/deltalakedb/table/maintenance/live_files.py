@@ -18,20 +18,19 @@ from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import file_below
 from deltalakedb.storage.store import ObjectMeta, RealPlaces, open_store
 from deltalakedb.table.locations import is_local
-from deltalakedb.table.sources import SqlSource
+from deltalakedb.table.sources import Source, SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import OpenTable, Table
-    from deltalakedb.table.sources import Source
 
-#: from so many folders on, an object store is listed once instead of being asked about each
+#: for this many folders or more, an object store is listed once instead of queried for each
 _LIST_FROM: Final = 100
-#: on object stores nothing shows which new files are in flight, so younger ones are left alone
+#: object stores do not show which new files may still be committed, so younger ones stay
 REMOTE_GRACE_MS = 86_400_000
-#: how the name of a data file ends that our own writer has not finished
+#: the suffix of data files that our own writer has not finished
 UNFINISHED: Final = ".parquet.tmp"
 _DATA_FOLDERS: Final = ("_change_data", "_delta_index")
 #: change data, which only commits name
@@ -46,19 +45,15 @@ class DataFiles:
 
     Never among them: what is in a hidden folder or has a hidden name (`_delta_log` above all; change data is
     in no hidden folder), what belongs to another Delta table below the root, and links. Paths are decoded.
-
-    Attributes:
-        root: The table's root.
-        partition_columns: Folders of these may begin with an underscore.
-        others: How paths begin that belong to other tables of the catalog, or to its database.
-        options: Options for the store.
-        temporary: Also files that our own writers had not finished, though their names are hidden.
     """
 
     root: str
+    #: folders of these may begin with an underscore
     partition_columns: tuple[str, ...]
+    #: prefixes of paths that belong to other tables of the catalog, or to its database
     others: tuple[str, ...]
     options: Mapping[str, str] | None = None
+    #: also files that our own writers had not finished, though their names are hidden
     temporary: bool = False
 
     @classmethod
@@ -70,11 +65,8 @@ class DataFiles:
         *,
         temporary: bool = False,
     ) -> Self:
-        """The data files of an open table."""
-        columns = opened.snapshot.metadata.partition_columns
-        return cls(
-            opened.table.location, columns, _foreign_places(database, opened.table), options, temporary
-        )
+        columns, others = opened.snapshot.metadata.partition_columns, _foreign_places(database, opened.table)
+        return cls(opened.table.location, columns, others, options, temporary)
 
     def list(self, folder: str = "") -> Iterator[ObjectMeta]:
         """All of them, or those of a folder right below the root; known or not."""
@@ -195,7 +187,6 @@ def _is_regular(path: str) -> bool:
 
 
 def _above(path: str) -> list[str]:
-    """The folders above a path, below the root."""
     parts = path.split("/")[:-1]
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
@@ -219,18 +210,14 @@ class References:
 def referenced_files(
     database: Database, opened: OpenTable, *, cutoff: int, kept: Sequence[Source] = (), with_changes: bool
 ) -> References:
-    """What SQL knows of an open table's files; those that were removed since the cutoff are retained.
+    """What SQL knows of the files of a table at its newest version.
 
-    Args:
-        database: The catalog.
-        opened: The table at its newest version.
-        cutoff: A time in epoch milliseconds.
-        kept: Versions whose files stay whatever their age.
-        with_changes: Also look for change data files, in the commits since the cutoff.
+    Files removed since the cutoff, a time in epoch milliseconds, are retained, as are all files of ``kept``
+    versions. With ``with_changes``, change data files are looked for in the commits since the cutoff.
     """
     root, version = opened.table.location, opened.snapshot.version
     sources: list[Source] = [SqlSource(database, opened), *kept]
-    # what readers of the log see, if publishing is behind; unpublished commits can be taken back to it
+    # what readers of the log see if publishing is behind; a revert may return to it
     if 0 <= (published := opened.table.published_version) < version:
         sources.append(SqlSource(database, snapshots.open_table(database, opened.table.name, published)))
     needed = {name for source in sources for name in needed_by(source, root)}
@@ -248,17 +235,12 @@ def referenced_files(
         changes = _changes(database, opened, cutoff, [s.snapshot.version for s in kept])
         needed |= {name for name in changes if name is not None}
     gone = {path: found for path, found in gone.items() if path not in needed}
-    return References(
-        needed,
-        {path: size for path, (size, _) in gone.items()},
-        known | needed,
-        {path: removed for path, (_, removed) in gone.items()},
-        None not in changes,
-    )
+    sizes = {path: size for path, (size, _) in gone.items()}
+    removed = {path: version for path, (_, version) in gone.items()}
+    return References(needed, sizes, known | needed, removed, None not in changes)
 
 
 def needed_by(source: Source, root: str) -> frozenset[str]:
-    """The files of one version, with their deletion vectors, decoded and below the root."""
     found = source.scan(("path", "dv_id"))
     rows = zip(*(c.to_pylist() for c in found.columns), strict=True)
     return frozenset(name for path, vector in rows for name in file_names(root, path, vector))
@@ -290,18 +272,14 @@ def file_names(root: str, path: str, vector: str) -> list[str]:
     """A data file and its deletion vector's file, as far as they are below the root."""
     found = [file_below(root, path)]
     if vector and vector[0] != "i":
-        # the id does not tell an offset from a text that ends like one: both readings are protected
+        # an offset and a text that ends like one look the same in the id: both readings are protected
         for text in {vector[1:], _OFFSET.sub("", vector[1:])}:
-            try:
-                place = dv_path(
-                    DeletionVector(
-                        storage_type=vector[0], path_or_inline_dv=text, size_in_bytes=0, cardinality=0
-                    )
-                )
-            except ProtocolError:
-                continue
-            if place is not None:
-                found.append(file_below(root, place if vector[0] == "p" else place.replace("%", "%25")))
+            read = DeletionVector(
+                storage_type=vector[0], path_or_inline_dv=text, size_in_bytes=0, cardinality=0
+            )
+            with suppress(ProtocolError):
+                if (place := dv_path(read)) is not None:
+                    found.append(file_below(root, place if vector[0] == "p" else place.replace("%", "%25")))
     return [name for name in found if name is not None]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.coordinator.guard import handle_foreign_commits
@@ -25,7 +25,7 @@ from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import whole_number
-from deltalakedb.table.intent import WriteIntent, commit_info
+from deltalakedb.table.handle import TableHandle, commit_info
 from deltalakedb.table.locations import is_local
 from deltalakedb.table.maintenance.live_files import (
     CHANGES,
@@ -47,30 +47,58 @@ if TYPE_CHECKING:
     from deltalakedb.commit.request import UserStatement
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.rows import OpenTable
+    from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.table.handle import TableHandle
 
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
 _HOUR_MS: Final = 3_600_000
-#: files that are deleted between two looks at what is live
+#: files that are deleted between two checks of what is live
 _BATCH: Final = 1_000
-#: how often the commits around a vacuum are tried again over those of others
+#: how often a commit of a vacuum is retried after a conflict
 _RETRIES: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class VacuumPlan:
-    """What a vacuum of a version would delete."""
+@dataclass(slots=True)
+class _Vacuum:
+    """The files that a vacuum deletes, recorded in the database before the first deletion.
 
+    They are chosen while the head is locked, from what no version has then. From there on a commit that adds
+    one of them again is refused, so no restore can come between the choice and the deletion.
+    """
+
+    table: TableHandle
+    #: the table and its version when the vacuum was planned
+    row: Table
     version: int
     #: paths below the root, with their sizes
     files: Mapping[str, int]
     #: those that no version references, with the times they were last written
     strangers: Mapping[str, int]
-    #: how the history describes it
+    #: how the history describes the vacuum
     parameters: Mapping[str, str]
+    #: the recorded files, and the version that recorded them
+    paths: list[str] = field(default_factory=list)
+    started: int = -1
+    ended: bool = False
+
+    def record(self, session: Session) -> None:
+        """Record the files, without those that commits since the plan have brought back."""
+        added = files.keys_added_since(session, self.row.table_id, self.version)
+        back = {name for path, vector in added for name in file_names(self.row.location, path, vector)}
+        self.paths = [path for path in self.files if path not in back]
+        self.started = vacuumed.record(session, self.row.table_id, self.paths)
+
+    def end(self, session: Session) -> None:
+        vacuumed.end(session, self.row.table_id, self.paths)
+        self.ended = True
+
+    def release(self, paths: Collection[str]) -> None:
+        """Allow commits again to add files that will not be deleted."""
+        kept = frozenset(paths)
+        self.paths = [path for path in self.paths if path not in kept]
+        with self.table.database.write() as session:
+            vacuumed.release(session, self.row.table_id, self.started, paths)
 
 
 def vacuum(
@@ -85,94 +113,44 @@ def vacuum(
 ) -> list[str]:
     """Delete (or list) data files that no retained version references, whichever version is open.
 
-    Args:
-        table: The open table.
-        dry_run: Only list.
-        retention_hours: How long removed files stay; by default as the table's property says.
-        enforce: Refuse a shorter retention than the property's.
-        full: Also delete files below the root that no version references.
-        keep_versions: Versions whose files stay.
-        commit_properties: Custom metadata and application transactions of the commits.
+    To ``enforce`` is to refuse a shorter retention than the table's property asks for. A ``full`` vacuum also
+    deletes files below the root that no version references.
     """
-    if not table.is_live:
-        raise UnsupportedOperationError(
-            "vacuum deletes files at once, which a transaction could not take back",
-            table=table.name,
-            suggestion="vacuum outside of the transaction",
-        )
+    why = "vacuum deletes files immediately, which a transaction could not undo"
+    table.require_live(why, "vacuum outside of the transaction")
     table.update()
     registry.refuse_followed(table.row)
     table.require_folder()
-    check_writable(table.source.snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
+    check_writable(table.snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
     if table.row.settings.get(POLICY) == ADOPT:
         handle_foreign_commits(table.database, table.row, table.root.options)
         table.update()
     require_no_foreign_commits(table.database, table.row, table.root.options)
-    found = _plan(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
+    run = _plan(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
     if dry_run:
-        return list(found.files)
-    _settle(table, found)
-    if not found.files:
+        return list(run.files)
+    _end_interrupted(table, run.files)
+    if not run.files:
         return []
-    going = _Going(table, found)
-    metrics = {"numFilesToDelete": len(found.files), "sizeOfDataToDelete": sum(found.files.values())}
-    info, *_ = commit_info("VACUUM START", found.parameters, metrics, commit_properties)
-    _commit(table, [info], own=going.record)
-    deleted = _delete(table, found, going)
+    metrics = {"numFilesToDelete": len(run.files), "sizeOfDataToDelete": sum(run.files.values())}
+    info, *_ = commit_info("VACUUM START", run.parameters, metrics, commit_properties)
+    _commit(table, [info], own=run.record)
+    deleted = _delete(run)
     metrics = {"numDeletedFiles": len(deleted), "numVacuumedDirectories": 0}
     end = commit_info("VACUUM END", {"status": "COMPLETED"}, metrics, commit_properties)
-    _commit(table, end, own=going.end)
-    going.ensure_ended()
+    _commit(table, end, own=run.end)
+    if not run.ended:  # the commit repeated an earlier one, and did not run its statement
+        with table.database.write() as session:
+            run.end(session)
     return deleted
 
 
-def _settle(table: TableHandle, found: VacuumPlan) -> None:
-    """Note the end of vacuums that were interrupted, for files of theirs that are gone."""
-    left = [p for p in vacuumed.unended(table.database, table.row) if p not in found.files]
+def _end_interrupted(table: TableHandle, due: Collection[str]) -> None:
+    """Note the end of vacuums that were interrupted, for files of theirs that are gone and not due again."""
+    left = [p for p in vacuumed.unended(table.database, table.row) if p not in due]
     if left and (gone := missing_files(table.root, [encode_path(path) for path in left])):
         with table.database.write() as session:
             vacuumed.end(session, table.row.table_id, [decode_path(path) for path in gone])
-
-
-class _Going:
-    """The files that a vacuum deletes, recorded in the database before the first deletion.
-
-    They are chosen while the head is locked, from what no version has then. From there on a commit that adds
-    one of them again is refused, so no restore can come between the choice and the deletion.
-    """
-
-    def __init__(self, table: TableHandle, found: VacuumPlan) -> None:
-        self._database = table.database
-        self._row = table.row
-        self._found = found
-        self._ended = False
-        self.paths: list[str] = list(found.files)
-        self.started = -1
-
-    def record(self, session: Session) -> None:
-        """Record the files, without those that commits since the plan have brought back."""
-        root, table_id = self._row.location, self._row.table_id
-        added = files.keys_added_since(session, table_id, self._found.version)
-        back = {name for path, vector in added for name in file_names(root, path, vector)}
-        self.paths = [path for path in self._found.files if path not in back]
-        self.started = vacuumed.record(session, table_id, self.paths)
-
-    def end(self, session: Session) -> None:
-        vacuumed.end(session, self._row.table_id, self.paths)
-        self._ended = True
-
-    def ensure_ended(self) -> None:
-        """Note the end without a commit, if the commit that was to do it was a repeated one."""
-        if not self._ended:
-            with self._database.write() as session:
-                self.end(session)
-
-    def release(self, paths: Collection[str]) -> None:
-        """Allow commits again to add files that will not be deleted."""
-        kept = frozenset(paths)
-        self.paths = [path for path in self.paths if path not in kept]
-        with self._database.write() as session:
-            vacuumed.release(session, self._row.table_id, self.started, paths)
 
 
 def _plan(
@@ -183,13 +161,11 @@ def _plan(
     enforce: bool,
     full: bool,
     dry_run: bool,
-) -> VacuumPlan:
-    """What a vacuum of the newest version would delete: files that exist, and may be deleted."""
+) -> _Vacuum:
     source = table.source
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)
-    metadata = source.snapshot.metadata
-    shortest = retention_ms(metadata, DELETED_FILE_RETENTION, DEFAULT_RETENTION_MS)
+    shortest = retention_ms(source.snapshot.metadata, DELETED_FILE_RETENTION, DEFAULT_RETENTION_MS)
     retention = shortest if retention_hours is None else _hours(retention_hours) * _HOUR_MS
     if enforce and retention < shortest:
         raise InvalidArgumentError(
@@ -205,7 +181,7 @@ def _plan(
     data = DataFiles.of(table.database, source.opened, table.root.options)
     sizes, strangers = dict(found.expired), {}
     if not table.root.is_local:
-        # a store is not asked whether files are there, which costs as much as deleting: the catalog knows
+        # a request for each file would cost as much as deleting it, and the catalog knows what is gone
         gone = vacuumed.ended(table.database, table.row)
         sizes = {path: size for path, size in sizes.items() if gone.get(path, -1) <= found.removed[path]}
     if full:
@@ -223,7 +199,7 @@ def _plan(
         "specifiedRetentionMillis": str(retention),
         "defaultRetentionMillis": str(shortest),
     }
-    return VacuumPlan(source.snapshot.version, sizes, strangers, parameters)
+    return _Vacuum(table, table.row, source.snapshot.version, sizes, strangers, parameters)
 
 
 def _hours(value: Any) -> int:
@@ -244,22 +220,22 @@ def _versions(wanted: Any) -> list[int]:
     return sorted({v for v in versions if v is not None})
 
 
-def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
+def _delete(run: _Vacuum) -> list[str]:
     """Delete the recorded files, except those that other writers have added again or are about to commit.
 
     Commits that are adopted from the log are not refused, so live files are checked before each batch, and so
     is the log: a version in it that the catalog does not know may need any file.
     """
-    store, root = table.root.store, table.row.location
+    table, store, root = run.table, run.table.root.store, run.table.row.location
     deleted: list[str] = []
-    seen, live = going.started, frozenset[str]()
-    paths = list(going.paths)
+    seen, live = run.started, frozenset[str]()
+    paths = list(run.paths)
     for start in range(0, len(paths), _BATCH):
         try:
-            oldest = oldest_pending_write(root) if found.strangers else None
+            oldest = oldest_pending_write(root) if run.strangers else None
             now = _newest(table)
         except DeltaSqlError:
-            going.release(paths[start:])
+            run.release(paths[start:])
             raise
         if now.snapshot.version != seen:
             seen, live = now.snapshot.version, needed_by(SqlSource(table.database, now), root)
@@ -267,10 +243,10 @@ def _delete(table: TableHandle, found: VacuumPlan, going: _Going) -> list[str]:
         due = [
             path
             for path in batch
-            if path not in live and (oldest is None or found.strangers.get(path, oldest - 1) < oldest)
+            if path not in live and (oldest is None or run.strangers.get(path, oldest - 1) < oldest)
         ]
         if kept := set(batch).difference(due):
-            going.release(kept)
+            run.release(kept)
         failpoint("vacuum.deleting")
         store.delete_all(due)
         deleted += due
@@ -293,17 +269,8 @@ def _newest(table: TableHandle) -> OpenTable:
 def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -> None:
     """Commit the start or the end of a vacuum, which depends on no other commit."""
     for attempt in range(_RETRIES + 1):
-        work = WriteIntent(
-            table.row,
-            actions,
-            table.source.snapshot,
-            NOTHING,
-            root=table.root,
-            handled_features=SPARK_FEATURES,
-            own=(own,),
-        )
         try:
-            table.submit(work)
+            table.submit([actions], NOTHING, handled_features=SPARK_FEATURES, own=(own,))
         except ConflictError:
             if attempt == _RETRIES:
                 raise
@@ -350,16 +317,8 @@ def collect(
 ) -> Garbage:
     """Delete files below a table's root that dead operations left; nothing that a version in SQL names.
 
-    Args:
-        database: The catalog.
-        name: The table.
-        older_than_hours: Younger files stay: writers outside of the catalog may be about to commit them.
-        dry_run: Only look.
-        storage_options: Options for the table's store.
-
-    Raises:
-        TableFrozenError: The table is frozen, or its log is ahead: files that only the log names would go.
-        ClockSkewError: The clocks of host, database and store differ.
+    Younger files stay: writers outside of the catalog may be about to commit them. A table that is frozen, or
+    whose log is ahead, raises a TableFrozenError; clocks that differ raise a ClockSkewError.
     """
     opened = snapshots.open_table(database, name)
     table = opened.table

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 from deltalake._internal import PyQueryBuilder
@@ -12,15 +13,15 @@ from pyroaring import BitMap64
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, LogError, ProtocolError, VersionMissingError
 from deltalakedb.metastore import commits, registry, snapshots
-from deltalakedb.protocol.actions import Add, Cdc, CommitInfo, Metadata, Remove
+from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, DeletionVector, Metadata, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import inline_dv
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import MAPPING_MODE, is_on, mapping_mode
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
 from deltalakedb.table.arguments import checked_number, epoch_ms, names_of, sql_text
-from deltalakedb.table.read.scan import Vectors, arrow_schema, conformed, guarded, known, raw_table
-from deltalakedb.table.sources import SqlSource
+from deltalakedb.table.read.scan import RawTable, Vectors, arrow_schema, conformed, guarded, known, raw_table
+from deltalakedb.table.sources import Source, open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,10 +29,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.protocol.actions import Action, DeletionVector
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.read.scan import RawTable
     from deltalakedb.table.roots import Root
 
 CHANGE_TYPE: Final = "_change_type"
@@ -44,42 +43,16 @@ _STOCK: Final = pa.schema(zip(_NAMES, (pa.string_view(), pa.uint64(), pa.timesta
 _SPARK: Final = pa.schema(zip(_NAMES, (pa.string(), pa.int64(), pa.timestamp("us", "UTC")), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Which versions are asked for, as the caller wrote it."""
-
-    starting_version: int | None = 0
-    ending_version: int | None = None
-    starting_timestamp: str | datetime | None = None
-    ending_timestamp: str | datetime | None = None
-    allow_out_of_range: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("starting_version", "ending_version"):
-            if (value := getattr(self, name)) is not None:
-                object.__setattr__(self, name, checked_number(value, "version"))
-        if self.starting_version is None and self.starting_timestamp is None:
-            raise InvalidArgumentError(
-                "No starting version or timestamp provided for CDC",
-                suggestion="give starting_version or starting_timestamp",
-            )
-
-
 def load_cdf(
-    table: TableHandle, wanted: Range, *, columns: Sequence[str] | None, predicate: str | None
+    table: TableHandle, *, columns: Sequence[str] | None, predicate: str | None, **wanted: Any
 ) -> pa.RecordBatchReader:
-    """Changed rows as a stream, with the type, the version and the time of each change as columns.
-
-    Raises:
-        VersionMissingError: The range begins after the newest version, or at one that is no longer kept.
-        ProtocolError: Changes were not recorded in the range.
-    """
+    """The changed rows of a range of versions; arguments as in stock."""
     predicate, columns = sql_text(predicate), names_of(columns)
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     schema = _feed_schema(snapshot.metadata)
     if columns:
         schema = pa.schema([schema.field(c) for c in known(columns, schema)])
-    rows = _rows(snapshot, _changes(table, wanted), table.root, schema, predicate)
+    rows = _rows(snapshot, _changes(table, **wanted), table.root, schema, predicate)
     return pa.RecordBatchReader.from_batches(schema, rows)
 
 
@@ -101,32 +74,44 @@ def _rows(
     return guarded(conformed(reader, schema, *tables), [c.add for c in changes], root, snapshot.version)
 
 
-def _changes(table: TableHandle, wanted: Range) -> list[Change]:
-    """The files that hold the changes of the range."""
-    head = table.source.snapshot.version
-    row = table.row
+def _changes(
+    table: TableHandle,
+    *,
+    starting_version: int | None,
+    ending_version: int | None,
+    starting_timestamp: str | datetime | None,
+    ending_timestamp: str | datetime | None,
+    allow_out_of_range: bool,
+) -> list[Change]:
+    begin, end = (
+        None if v is None else checked_number(v, "version") for v in (starting_version, ending_version)
+    )
+    if begin is None and starting_timestamp is None:
+        raise InvalidArgumentError(
+            "No starting version or timestamp provided for CDC",
+            suggestion="give starting_version or starting_timestamp",
+        )
+    row, head = table.row, table.version
     if table.is_live:
         row = registry.find(table.database, table.name)
         head = row.head.version
-    after = None if wanted.starting_timestamp is None else epoch_ms(wanted.starting_timestamp)
-    before = None if wanted.ending_timestamp is None else epoch_ms(wanted.ending_timestamp)
+    after = None if starting_timestamp is None else epoch_ms(starting_timestamp)
+    before = math.inf if ending_timestamp is None else epoch_ms(ending_timestamp)
     log = ChangeLog(table.database, row, table.root.options)
-    first = wanted.starting_version if wanted.starting_version is not None else row.head.first_version
-    last = head if wanted.ending_version is None else min(wanted.ending_version, head)
+    first = row.head.first_version if begin is None else begin
+    last = head if end is None else min(end, head)
     if (trouble := _outside(table.name, first, last, head, after, row.head.timestamp)) is not None:
-        if wanted.allow_out_of_range:
+        if allow_out_of_range:
             return []
         raise trouble
-    if wanted.starting_version is not None:
+    if begin is not None:
         log.check_enabled(first)
     out: list[Change] = []
     vectors = Vectors(table.root)
     for version in log.versions(first, last):
-        if (after is not None and version.timestamp < after) or (
-            before is not None and version.timestamp > before
-        ):
+        if not (after or 0) <= version.timestamp <= before:
             continue
-        if wanted.starting_version is None and not out:
+        if begin is None and not out:
             log.check_enabled(version.version)
         out.extend(log.changes(version, vectors))
     return out
@@ -154,19 +139,17 @@ def _laid(snapshot: Snapshot, changes: Iterable[Change], root: Root) -> list[Raw
     A log has each file once, and a file may be added in one version and removed in another: then it is in
     another scratch table. Change data files have the type of change in a column, and their own tables.
     """
-    data: list[dict[str, Change]] = [{}]
-    written: list[dict[str, Change]] = []
+    groups: dict[bool, list[dict[str, Change]]] = {True: [{}], False: []}
     for change in changes:
-        groups = written if change.kind is None else data
+        same = groups[change.kind is not None]
         path = canonical_path(change.add.path)
-        free = next((g for g in groups if path not in g), None)
-        if free is None:
-            groups.append(free := {})
+        if (free := next((g for g in same if path not in g), None)) is None:
+            same.append(free := {})
         free[path] = change
     return [
         raw_table(_as_feed(snapshot, typed=typed), map(_stamped, group.values()), root)
-        for typed, groups in ((True, data), (False, written))
-        for group in groups
+        for typed, same in groups.items()
+        for group in same
     ]
 
 
@@ -176,8 +159,8 @@ def _as_feed(snapshot: Snapshot, *, typed: bool) -> Snapshot:
     schema = parse_schema(metadata.schema_string)
     mapped = mapping_mode(metadata)
     fields = list(schema.fields)
-    highest = max((leaf.field.field_id or 0 for leaf in schema.leaves()), default=0)
-    highest = max([highest, *(f.field_id or 0 for f in fields)], default=0)
+    known = (*fields, *(leaf.field for leaf in schema.leaves()))
+    highest = max((field.field_id or 0 for field in known), default=0)
     for number, (name, kind) in enumerate(zip(_NAMES, ("string", "long", "long"), strict=True), highest + 1):
         notes = {} if mapped == "none" else {FIELD_ID: number, PHYSICAL_NAME: name}
         fields.append(StructField(name, PrimitiveType(kind), metadata=notes))
@@ -243,7 +226,7 @@ ENABLED = "delta.enableChangeDataFeed"
 
 
 class Version(NamedTuple):
-    """One commit of the range: when it was made, and its actions."""
+    """One commit of the range, with its time."""
 
     version: int
     timestamp: int
@@ -251,18 +234,13 @@ class Version(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A file whose rows are changes of one version.
-
-    Attributes:
-        version: The version.
-        timestamp: Its time in epoch milliseconds.
-        kind: ``insert`` or ``delete``; None for a change data file, which has it row by row.
-        add: The file as an add action; its deletion vector excludes all other rows.
-    """
+    """A file whose rows are changes of one version."""
 
     version: int
     timestamp: int
+    #: ``insert`` or ``delete``; None for a change data file, which has it row by row
     kind: str | None
+    #: the file as an add action; its deletion vector excludes all other rows
     add: Add
 
 
@@ -272,12 +250,10 @@ class ChangeLog:
     def __init__(
         self, database: Database, table: Table, storage_options: Mapping[str, str] | None = None
     ) -> None:
-        self._database = database
-        self._table = table
+        self._database, self._table, self._options = database, table, storage_options
         self._log = FileTxnLogReader(table.location, storage_options)
 
     def versions(self, first: int, last: int) -> Iterator[Version]:
-        """The commits of a range; VersionMissingError if neither SQL nor the log has one of them."""
         for version in range(first, min(last + 1, self._table.head.first_version)):
             yield self._logged(version)
         for row, data in commits.between(self._database, self._table, first, last):
@@ -296,7 +272,6 @@ class ChangeLog:
         return Version(version, _moment(actions, timestamp), actions)
 
     def _lost(self, version: int) -> VersionMissingError:
-        """The error for a version whose commit neither SQL nor the log has."""
         if version < self._table.head.first_version:
             return snapshots.missing_version(self._table, version)
         try:
@@ -314,14 +289,10 @@ class ChangeLog:
         )
 
     def metadata(self, version: int) -> Metadata:
-        """The metadata at a version; VersionMissingError if neither SQL nor the log has it."""
-        try:
-            return snapshots.open_table(self._database, self._table.name, version).snapshot.metadata
-        except VersionMissingError as error:
-            try:
-                return self._log.snapshot(version).metadata
-            except (LogError, VersionMissingError):
-                raise error from None
+        return self._source(version).snapshot.metadata
+
+    def _source(self, version: int) -> Source:
+        return open_source(self._database, self._table.name, version, self._options)[1]
 
     def check_enabled(self, first: int) -> None:
         """Raise ProtocolError if the change data feed was off at the first version of a range."""
@@ -333,8 +304,7 @@ class ChangeLog:
         for action in version.actions:
             if isinstance(action, Metadata) and not is_on(action, ENABLED):
                 raise _not_recorded(self._table.name, version.version)
-        written = [a for a in version.actions if isinstance(a, Cdc)]
-        if written:
+        if written := [a for a in version.actions if isinstance(a, Cdc)]:
             # nothing else counts: the data files also hold rows that were only copied
             yield from (_change(version, None, _as_add(c)) for c in written)
             return
@@ -359,13 +329,7 @@ class ChangeLog:
         poor = {r.key for r in removed if r.partition_values is None or r.size is None}
         if not poor or version == 0:
             return {}
-        try:
-            before = SqlSource(
-                self._database, snapshots.open_table(self._database, self._table.name, version - 1)
-            ).adds()
-        except VersionMissingError:
-            before = self._log.files(version - 1)
-        return {a.key: a for a in before if a.key in poor}
+        return {a.key: a for a in self._source(version - 1).adds() if a.key in poor}
 
 
 def _between(version: Version, before: DeletionVector | None, add: Add, vectors: Vectors) -> Iterator[Change]:

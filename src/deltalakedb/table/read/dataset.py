@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial, reduce, wraps
 from operator import and_
 from typing import TYPE_CHECKING, Any
@@ -18,25 +18,23 @@ from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.partition import partition_columns
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.schema import Leaf, parse_schema
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.read.scan import arrow_schema, needs_delta_rs, scan
-from deltalakedb.table.unreadable import reading
+from deltalakedb.table.roots import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.schema import Leaf
     from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
-#: statistics become fragment guarantees up to this many files; beyond it the database is the one to prune
+#: statistics become fragment guarantees up to this many files; beyond it only the database prunes
 _GUARANTEES_UPTO = 5_000
 _COLUMNS = ("path", "size", "partition_values", "stats")
-#: a longest string this long may have been cut short by its writer, and is then no upper bound
+#: a maximum this long may have been truncated by its writer, and is then no upper bound
 _MAY_BE_CUT = 32
 
 
@@ -96,7 +94,6 @@ def guarantees(source: Source, root: Root, schema: pa.Schema, where: Expr | None
 
 
 def _native(filesystem: Any) -> pafs.FileSystem:
-    """A file system of pyarrow; those of fsspec are wrapped."""
     if isinstance(filesystem, pafs.FileSystem):
         return filesystem
     if isinstance(filesystem, str):
@@ -109,7 +106,6 @@ def _native(filesystem: Any) -> pafs.FileSystem:
 
 
 def _guarantees(found: pa.Table, metadata: Metadata, arrow: pa.Schema) -> Iterator[Any]:
-    """What is certain about the rows of each file, as a pyarrow expression."""
     for name in metadata.partition_columns:
         if name not in arrow.names:
             raise InvalidArgumentError(
@@ -187,14 +183,12 @@ class ViewableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ha
             return self._filtered(**asked).to_table()
 
     def to_batches(self, *arguments: Any, **options: Any) -> Iterator[pa.RecordBatch]:
-        """The rows as batches; arguments are those of ``Dataset.scanner``."""
         with self.reading():
             yield from super().to_batches(*arguments, **options)
 
     head, take, count_rows = map(_reported, ("head", "take", "count_rows"))
 
     def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> ds.Scanner:  # noqa: A002
-        """A scan; arguments are those of ``Dataset.scanner``."""
         asked = self._scanner_options({"columns": columns, "filter": filter, **options})
         if asked.get("filter") is not None and self._has_views(asked["filter"]):
             return self._filtered(**asked)

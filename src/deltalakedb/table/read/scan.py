@@ -12,6 +12,7 @@ from deltalake._internal import RawDeltaTable
 
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError, UnsupportedFeatureError
+from deltalakedb.metastore import outbox
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.commit_rules import check_places
@@ -23,10 +24,10 @@ from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
 from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
-from deltalakedb.storage.durable import storage_error
-from deltalakedb.table.roots import located
+from deltalakedb.storage.durable import Translated
+from deltalakedb.table.roots import Root, ScratchFolder, located, reading
 from deltalakedb.table.scratch import ErrorContext, cautious, translate_errors
-from deltalakedb.table.unreadable import reading
+from deltalakedb.table.sources import Source, SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,12 +37,11 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Add, DeletionVector, Metadata
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.roots import Root, ScratchFolder
-    from deltalakedb.table.sources import Source
+    from deltalakedb.table.handle import TableHandle
 
-#: with one of these features a file may hold variants in pieces, and need not
+#: with one of these features, a file may have shredded variants
 _SHREDDING: Final = frozenset({"variantShredding", "variantShredding-preview"})
-#: table features under which a data file's rows are not simply the table's rows
+#: table features with which a data file's rows are not exactly the table's rows
 _NEEDS_DELTA_RS = {"columnMapping", "deletionVectors", "typeWidening", "typeWidening-preview"}
 _NEEDS_DELTA_RS |= {"variantType", "variantType-preview", *_SHREDDING}
 
@@ -59,10 +59,6 @@ def raw_table(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> RawTable:
 
     It is loaded from a log into memory, so the log is gone when this returns; fetched files stay as long as
     the returned object. Never vacuum such a table.
-
-    Raises:
-        UnsupportedFeatureError: delta-rs does not read such a table.
-        FetchLimitError: The files would have to be fetched, and are too large for that.
     """
     adds = list(adds)
     refuse_shredded(snapshot, adds, root)
@@ -72,11 +68,9 @@ def raw_table(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> RawTable:
         path = work.path / commit_path(snapshot.version)
         floats = float_paths(parse_schema(snapshot.metadata.schema_string))
         files = work.lend([cautious(add, floats) for add in adds])
-        try:
+        with Translated("write", path):
             path.parent.mkdir()
             path.write_bytes(encode_commit([protocol, snapshot.metadata, *files]))
-        except OSError as error:
-            raise storage_error(error, "write", path) from error
         raw = _opened(snapshot, str(work.path))
     except BaseException:
         work.close()
@@ -87,9 +81,26 @@ def raw_table(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> RawTable:
     return RawTable(raw)
 
 
-def published_table(snapshot: Snapshot, root: Root) -> RawTable | None:
-    """The same over a remote table's published log, so that nothing is fetched; None if that cannot be."""
-    if root.is_local or set(snapshot.protocol.writer_features or ()) & SCAN_DROPS:
+def raw_of(table: TableHandle) -> RawDeltaTable:
+    if table.raw is None:
+        found = _published_table(table) if _is_published(table) else None
+        table.raw = found or raw_table(table.snapshot, table.source.adds(), table.root)
+    return table.raw.raw
+
+
+def _is_published(table: TableHandle) -> bool:
+    """Whether a remote table's log has the open version and all versions before it."""
+    if table.root.is_local or not isinstance(table.source, SqlSource) or table.row.state != "active":
+        return False
+    waiting = outbox.waiting_versions(table.database, table.row.table_id)
+    return table.version < min(waiting, default=table.version + 1)
+
+
+def _published_table(table: TableHandle) -> RawTable | None:
+    """delta-rs's table over the published log, so that nothing is fetched; None if it cannot read that."""
+    check_files(table.source, table.root)
+    snapshot, root = table.snapshot, table.root
+    if set(snapshot.protocol.writer_features or ()) & SCAN_DROPS:
         return None
     try:
         return RawTable(_opened(snapshot, root.location, version=snapshot.version, options=root.options))
@@ -187,10 +198,7 @@ def guarded(
 
 
 def check_files(source: Source, root: Root) -> None:
-    """Raise OutsidePathError if a version has files outside of the root, and the settings do not allow that.
-
-    For readers that open what the log names by themselves.
-    """
+    """Raise OutsidePathError for a file outside of the root; for readers that open the log's paths."""
     if root.paths.outside:
         return
     found = source.scan(("path", "dv_id"))
@@ -204,7 +212,6 @@ def file_uris(source: Source, root: Root, where: Expr | None) -> list[str]:
 
 
 def partitions(source: Source, where: Expr | None) -> Sequence[dict[str, str | None]]:
-    """The distinct partition values of the candidate files, in the order they appear."""
     if not (columns := partition_columns(source.snapshot.metadata)):
         return []
     seen: dict[tuple[str | None, ...], dict[str, str | None]] = {}
@@ -300,11 +307,9 @@ class Vectors:
     """Reads the deletion vectors of the table at a root."""
 
     def __init__(self, root: Root) -> None:
-        self._root = root
-        self._paths = root.paths
+        self._root, self._paths = root, root.paths
 
     def rows(self, vector: DeletionVector) -> BitMap64:
-        """The indexes of the rows that a vector takes out."""
         if (place := resolve_dv(self._paths, vector)) is None:
             return decode_inline(vector)
         store, path = located(self._root, place)
@@ -345,10 +350,9 @@ def stock_schema(schema_string: str) -> deltalake.Schema:
     except ValueError as error:
         raise ProtocolError(
             f"delta-rs cannot read the table's schema: {str(error)[:300]}",
-            suggestion="read an older version of the table, or have its writer mend the schema",
+            suggestion="read an older version of the table, or have its writer correct the schema",
         ) from error
 
 
 def arrow_schema(schema_string: str, *, large: bool = False) -> pa.Schema:
-    """The Arrow schema of a table, as delta-rs itself gives it."""
     return pa.schema(stock_schema(schema_string).to_arrow(as_large_types=large))

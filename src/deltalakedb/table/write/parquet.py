@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import uuid
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -20,12 +20,9 @@ from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.codec import ExactFloat, encode_json
 from deltalakedb.protocol.partition import partition_path, serialize
 from deltalakedb.protocol.paths import encode_path
-from deltalakedb.storage.durable import Translated
+from deltalakedb.storage.durable import Flushes, Translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.roots import NewFile, NewFiles, Root
     from deltalakedb.table.write.plan import AppendPlan, Column, StatLeaf, WritePlan
 
@@ -51,14 +48,7 @@ _Pair: TypeAlias = tuple[Any, Any]
 
 
 def arrow_source(data: Any) -> Rows:
-    """Data as Arrow with a schema to look at; a stream is not read yet.
-
-    Args:
-        data: Arrow data, anything that speaks the Arrow PyCapsule interface, or a sequence of record batches.
-
-    Raises:
-        InvalidArgumentError: It is none of these.
-    """
+    """Data of any kind as Arrow with a schema to look at; a stream is not read yet."""
     if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         return data
     if hasattr(data, "__arrow_c_stream__"):
@@ -68,7 +58,7 @@ def arrow_source(data: Any) -> Rows:
     if isinstance(data, list | tuple) and data and all(hasattr(part, "__arrow_c_array__") for part in data):
         return pa.Table.from_batches([pa.record_batch(part) for part in data])
     if isinstance(data, Sequence) and not isinstance(data, list | tuple | str | bytes):
-        # a user's own sequence may make its batches one after the other, without knowing how many
+        # a sequence of the user's may produce its batches one by one, without knowing how many
         return pa.RecordBatchReader.from_batches(
             pa.schema(data[0].schema), (pa.record_batch(part) for part in data)
         )
@@ -81,7 +71,7 @@ def arrow_source(data: Any) -> Rows:
 def write_files(
     data: Rows, plan: AppendPlan, root: Root, *, fsync: bool = True, flushes: Flushes | None = None
 ) -> list[Add]:
-    """Write data for an append to a table and commit nothing.
+    """Write data for an append, and commit nothing; return an add action for each file.
 
     Files have a hidden name until they are whole. Data streams: what waits in memory is bounded. If anything
     fails, every file written so far is removed again.
@@ -91,14 +81,7 @@ def write_files(
         plan: What was planned for the table and the data's schema.
         root: The table's root.
         fsync: Have files and folders on disk before returning.
-        flushes: Waits for files and folders to be on disk, if the caller has it wait before the commit.
-
-    Returns:
-        One add action for each file, none if there are no rows.
-
-    Raises:
-        SchemaError: The data breaks NOT NULL, or a value cannot be cast.
-        StorageError: A file cannot be written.
+        flushes: Flushes files and folders later, if the caller waits for it before the commit.
     """
     table, files = plan.table, _FileSet(root.new_files(fsync=fsync, flushes=flushes), plan)
     try:
@@ -116,23 +99,14 @@ def write_files(
 
 
 def _pieces(source: Rows) -> Iterator[pa.RecordBatch]:
-    """The data in batches that are small enough to be copied."""
+    """The data in batches that are small enough to be copied; errors of its source are as in stock."""
     batches = [source] if isinstance(source, pa.RecordBatch) else source
-    for batch in _read(source.to_batches() if isinstance(source, pa.Table) else batches):
-        if (count := batch.num_rows) == 0:
-            continue
-        if (size := batch.nbytes) <= _PIECE_BYTES:
-            yield batch
-            continue
-        step = max(1, count * _PIECE_BYTES // size)
-        for start in range(0, count, step):
-            yield batch.slice(start, step)
-
-
-def _read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches; an error of their maker becomes what stock makes of it, and stays the cause."""
     try:
-        yield from batches
+        for batch in source.to_batches() if isinstance(source, pa.Table) else batches:
+            count, size = batch.num_rows, batch.nbytes
+            step = count if size <= _PIECE_BYTES else max(1, count * _PIECE_BYTES // size)
+            for start in range(0, count, step or 1):
+                yield batch.slice(start, step)
     except DeltaError:
         raise
     except Exception as error:
@@ -190,7 +164,6 @@ def _split(
 
 
 def _codes(values: Sequence[pa.Array]) -> pa.Array:
-    """One number for each combination of values."""
     codes: pa.Array | None = None
     for column in values:
         encoded = column.dictionary_encode(null_encoding="encode")
@@ -199,7 +172,7 @@ def _codes(values: Sequence[pa.Array]) -> pa.Array:
             codes = numbers
             continue
         mixed = pc.add(pc.multiply(codes, len(encoded.dictionary)), numbers)
-        # numbered anew, so that many columns cannot overflow
+        # numbered again, so that many columns cannot overflow
         codes = mixed.dictionary_encode().indices.cast(pa.int64())
     return codes
 
@@ -244,10 +217,7 @@ class _OpenFile:
     def __init__(
         self, path: str, new: NewFile, values: Mapping[str, str | None], plan: AppendPlan, odd: frozenset[int]
     ) -> None:
-        self.path = path
-        self.file = new.file
-        self.values = values
-        self.odd = odd
+        self.path, self.file, self.values, self.odd = path, new.file, values, odd
         #: bounds of strings that are too long for a footer, and what columns of floating point hold
         self.long: dict[int, _Pair] = {}
         self.floats: dict[int, FloatColumn] = {}
@@ -265,14 +235,13 @@ class _OpenFile:
             raise
 
     def finish(self) -> tuple[int, int]:
-        """Make the file whole and visible; return its size and time."""
         self.writer.close()
         return self._new.finish()
 
     def discard(self) -> None:
         with contextlib.suppress(Exception):
             self.writer.close()
-        # a writer that could not close tries again when it is collected, and complains
+        # else a writer that could not close tries again when it is collected, and reports an error
         self.writer.is_open = False
         self._new.discard()
 
@@ -284,20 +253,16 @@ class _FileSet:
         self._files = files
         self._plan = plan
         self._names = [column.name for column in plan.table.partition_columns]
-        self._partitions: dict[Key, _Partition] = {}
+        self._partitions: defaultdict[Key, _Partition] = defaultdict(_Partition)
         self._waiting = 0
         self._open: OrderedDict[Key, _OpenFile] = OrderedDict()
         self._written: list[str] = []
         self._adds: list[Add] = []
-        #: bytes in memory for a byte in a file, learned on the way
+        #: bytes in memory for each byte in a file, as measured so far
         self._ratio = 1.0
 
     def put(self, key: Key, rows: pa.RecordBatch) -> None:
-        """Take rows of a partition; row groups are written as they become full."""
-        pending = self._partitions.get(key)
-        if pending is None:
-            pending = self._partitions[key] = _Partition()
-        size = rows.nbytes
+        pending, size = self._partitions[key], rows.nbytes
         pending.batches.append(rows)
         pending.rows += rows.num_rows
         pending.size += size
@@ -332,7 +297,6 @@ class _FileSet:
         return pending.rows - pending.rows % most
 
     def _flush(self, key: Key, pending: _Partition, count: int) -> None:
-        """Write the first rows that wait."""
         whole = pa.Table.from_batches(pending.batches)
         table, rest = whole.slice(0, count), whole.slice(count)
         self._waiting -= pending.size
@@ -345,7 +309,7 @@ class _FileSet:
             self._close(key)
         opened = self._open.get(key) or self._begin(key, pending)
         opened.floats = {c: opened.floats[c] | f if c in opened.floats else f for c, f in floats.items()}
-        with Translated("write", f"{self._files.location}/{opened.path}"):
+        with self._translated(opened.path):
             before = opened.file.tell()
             _widen_long(opened.long, table, self._plan.table.leaves)
             opened.writer.write_table(table, row_group_size=self._plan.parquet.rows)
@@ -363,28 +327,26 @@ class _FileSet:
         name = f"part-{partition.files:05d}-{uuid.uuid4()}-c000{self._plan.parquet.suffix}"
         partition.files += 1
         path = f"{partition_path(values)}/{name}" if key else name
-        with Translated("write", f"{self._files.location}/{path}"):
+        with self._translated(path):
             opened = _OpenFile(path, self._files.begin(path), values, self._plan, partition.odd)
         self._open[key] = opened
         return opened
 
     def _close(self, key: Key) -> None:
         opened = self._open[key]
-        with Translated("write", f"{self._files.location}/{opened.path}"):
+        with self._translated(opened.path):
             size, modified = opened.finish()
         self._written.append(opened.path)
         del self._open[key]
         floats = {column: opened.floats[column] for column in opened.odd}
+        stats = _file_stats(opened.footers[0], self._plan, opened.long, floats)
+        path = encode_path(opened.path)
         self._adds.append(
-            Add(
-                path=encode_path(opened.path),
-                partition_values=opened.values,
-                size=size,
-                modification_time=modified,
-                data_change=True,
-                stats=_file_stats(opened.footers[0], self._plan, opened.long, floats),
-            )
+            Add(path=path, partition_values=opened.values, size=size, modification_time=modified, stats=stats)
         )
+
+    def _translated(self, path: str) -> Translated:
+        return Translated("write", f"{self._files.location}/{path}")
 
 
 # ---- statistics --------------------------------------------------------------------------------------------
@@ -489,18 +451,19 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 def _json_bounds(leaf: StatLeaf, pair: _Pair, truncate: int) -> _Pair:
     """A pair of bounds as JSON values, None for one that cannot be written."""
-    low, high = pair
     match leaf.kind:
         case "string":
-            return _cut(low, truncate), _cut_up(high, truncate)
+            return _cut(pair[0], truncate), _cut_up(pair[1], truncate)
         case "float" | "double":
-            return low if math.isfinite(low) else None, high if math.isfinite(high) else None
+            low, high = (bound if math.isfinite(bound) else None for bound in pair)
         case "date":
-            return _day(low), _day(high)
+            low, high = map(_day, pair)
         case "timestamp" | "timestamp_ntz":
-            return _moment(low, leaf.kind), _moment(high, leaf.kind)
+            low, high = (_moment(bound, leaf.kind) for bound in pair)
         case "decimal":
-            return _decimal(low, leaf.scale), _decimal(high, leaf.scale)
+            low, high = (_decimal(bound, leaf.scale) for bound in pair)
+        case _:
+            return pair
     return low, high
 
 
@@ -531,7 +494,7 @@ def _decimal(unscaled: int, scale: int) -> Any:
 def _cut(value: bytes, length: int) -> str | None:
     """The longest whole characters in so many bytes: never more than the value itself."""
     text = value[:length].decode("utf-8", "ignore")
-    # a first character longer than that leaves nothing to cut to
+    # the first character alone may be longer
     return text if text or not value else value.decode()
 
 
@@ -541,12 +504,8 @@ def _cut_up(value: bytes, length: int) -> str:
         return value.decode()
     text = value[:length].decode("utf-8", "ignore")
     for end in range(len(text), 0, -1):
-        letter = text[end - 1]
-        code = ord(letter) + 1
-        if (
-            code < 0x110000
-            and not 0xD800 <= code < 0xE000
-            and len(chr(code).encode()) == len(letter.encode())
-        ):
-            return text[: end - 1] + chr(code)
+        with contextlib.suppress(ValueError):  # the next code point may be no character
+            letter, following = text[end - 1], chr(ord(text[end - 1]) + 1)
+            if len(following.encode()) == len(letter.encode()):
+                return text[: end - 1] + following
     return value.decode()

@@ -10,48 +10,47 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from deltalakedb.exceptions import DeltaSqlError, UnsupportedOperationError
-from deltalakedb.protocol.actions import Protocol
+from deltalakedb.protocol.actions import Metadata, Protocol
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.features import check_writable, reader_features, writer_features
 from deltalakedb.protocol.properties import INDEXED_COLUMNS, MAPPING_MODE, STATS_COLUMNS, number_or
-from deltalakedb.protocol.schema import ArrayType, MapType, PrimitiveType, StructType, parse_schema
+from deltalakedb.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    parse_schema,
+)
 from deltalakedb.protocol.stats import stats_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from deltalake import ColumnProperties, WriterProperties
+    from deltalake import WriterProperties
 
-    from deltalakedb.protocol.actions import Metadata
-    from deltalakedb.protocol.schema import DataType
     from deltalakedb.protocol.txn_log import Snapshot
 
 TARGET_FILE_SIZE: Final = "delta.targetFileSize"
 _DEFAULT_TARGET: Final = 100 * 1024 * 1024
-_STRINGS: Final = (pa.string(), pa.large_string(), pa.string_view())
-_BINARIES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
-#: features that ask nothing of an append, or only what is checked below
-_KNOWN: Final = frozenset(
-    {
-        "appendOnly",
-        "changeDataFeed",
-        "checkConstraints",
-        "columnMapping",
-        "deletionVectors",
-        "generatedColumns",
-        "identityColumns",
-        "invariants",
-        "timestampNtz",
-        "v2Checkpoint",
-    }
-)
+#: Arrow's types of the same values
+_SAME: Final = {
+    "string": (pa.string(), pa.large_string(), pa.string_view()),
+    "binary": (pa.binary(), pa.large_binary(), pa.binary_view()),
+}
+#: features that require nothing of an append, or only what is checked below
+_KNOWN: Final = {
+    *("appendOnly", "changeDataFeed", "checkConstraints", "columnMapping", "deletionVectors"),
+    *("generatedColumns", "identityColumns", "invariants", "timestampNtz", "v2Checkpoint"),
+}
 #: what a writer must compute or check by itself
 _RULES: Final = ("delta.constraints.", "delta.invariants")
 _MAPPING: Final = "delta.columnMapping."
-#: options that say nothing about data files, and those that are looked at here
+#: options without an effect on data files, and those that are read here
 _SILENT: Final = frozenset({"commit_properties", "post_commithook_properties", "storage_options", "mode"})
 _READ: Final = frozenset({"partition_by", "target_file_size", "writer_properties"})
-#: what a protocol is known by; it cannot be hashed itself
+#: the key of a cached check, since a protocol cannot be hashed
 _FIELDS: Final = ("min_reader_version", "min_writer_version", "reader_features", "writer_features")
 _PROTOCOL: Final = attrgetter(*_FIELDS)
 
@@ -75,15 +74,14 @@ class Column(NamedTuple):
     type: pa.DataType
     nullable: bool
     #: its place in the data, and whether it must be cast
-    place: int = -1
-    cast: bool = False
+    place: int
+    cast: bool
 
 
 class WritePlan(NamedTuple):
     """The table as its writer sees it."""
 
-    schema: StructType
-    #: of a data file: without partition columns, everything optional so that every reader takes it
+    #: of a data file: without partition columns, all optional, so that every reader accepts it
     file_schema: pa.Schema
     data_columns: tuple[Column, ...]
     partition_columns: tuple[Column, ...]
@@ -108,12 +106,7 @@ class ParquetOptions(NamedTuple):
     truncate: int
 
     def without(self, columns: Sequence[str], odd: frozenset[int]) -> dict[str, Any]:
-        """The keyword arguments for a file of which some columns have neither statistics nor a dictionary.
-
-        Args:
-            columns: The file's leaf columns by Parquet's names.
-            odd: The numbers of those.
-        """
+        """The keyword arguments for a file whose ``odd`` columns have neither statistics nor a dictionary."""
         writer = dict(self.writer)
         if odd:
             rest = [name for number, name in enumerate(columns) if number not in odd]
@@ -138,16 +131,13 @@ def plan_append(
     *,
     also: Collection[str] = (),
 ) -> AppendPlan:
-    """Plan an append that is written directly, if that is certain to give what delta-rs would.
+    """Plan an append that is written directly; UnsupportedOperationError if delta-rs might do otherwise.
 
     Args:
         snapshot: The table.
         arrow_schema: The data's schema.
         options: The arguments of ``write_deltalake``, by name; those that are None do not count.
         also: Writer features that the caller takes care of in the commit, such as ``rowTracking``.
-
-    Raises:
-        UnsupportedOperationError: It is not certain; the error has the reason.
     """
     options, metadata = options or {}, snapshot.metadata
     _check_options(options, metadata.partition_columns)
@@ -159,8 +149,9 @@ def plan_append(
     if metadata.format.provider != "parquet":
         raise _not_direct(f"the table's files are {metadata.format.provider}")
     _check_protocol(_PROTOCOL(snapshot.protocol), frozenset(also))
+    indexed, named = (metadata.configuration.get(key) for key in (INDEXED_COLUMNS, STATS_COLUMNS))
     return AppendPlan(
-        _plan_for_data(*_plan_key(metadata), arrow_schema),
+        _plan(metadata.schema_string, metadata.partition_columns, indexed, named, arrow_schema),
         parquet_options(options.get("writer_properties")),
         options.get("target_file_size") or target_size(metadata),
     )
@@ -174,7 +165,6 @@ def _not_direct(reason: str) -> UnsupportedOperationError:
 
 
 def target_size(metadata: Metadata) -> int:
-    """The file size that a table's own properties ask for."""
     size = number_or(metadata.configuration.get(TARGET_FILE_SIZE), 0)
     return size if size > 0 else _DEFAULT_TARGET
 
@@ -203,32 +193,25 @@ def _check_protocol(values: tuple[Any, ...], also: frozenset[str]) -> None:
         raise _not_direct(e.message) from e
 
 
-# ---- the table ---------------------------------------------------------------------------------------------
+# ---- columns -----------------------------------------------------------------------------------------------
 
 
-def plan_for(metadata: Metadata) -> WritePlan:
-    """The plan of a table; UnsupportedOperationError if its files cannot be written here."""
-    return _plan(*_plan_key(metadata))
-
-
-def _plan_key(metadata: Metadata) -> tuple[str, tuple[str, ...], str | None, str | None]:
-    indexed, named = (metadata.configuration.get(key) for key in (INDEXED_COLUMNS, STATS_COLUMNS))
-    return metadata.schema_string, metadata.partition_columns, indexed, named
-
-
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
 def _plan(
-    schema_string: str, partitioned_by: tuple[str, ...], indexed: str | None, named: str | None
+    schema_string: str,
+    partitioned_by: tuple[str, ...],
+    indexed: str | None,
+    named: str | None,
+    source: pa.Schema,
 ) -> WritePlan:
     schema = parse_schema(schema_string)
-    _check_rules(schema, top=True)
+    types = {f.name: _arrow_field(f, f.name) for f in schema.fields}
     by_name = {f.name: f for f in schema.fields}
     if len(by_name) != len(schema.fields) or not by_name.keys() >= set(partitioned_by):
         raise _not_direct("its schema contradicts itself")
     data_fields = tuple(f for f in schema.fields if f.name not in partitioned_by)
     if not data_fields:
         raise _not_direct("it has partition columns only")
-    column_of = {f.name: Column(f.name, _arrow(f.type, f.name), f.nullable) for f in schema.fields}
     partition_types = []
     for name in partitioned_by:
         kind = by_name[name].type
@@ -236,7 +219,11 @@ def _plan(
         if not isinstance(kind, PrimitiveType) or kind.name == "binary":
             raise _not_direct(f"the partition column {name!r} has a type that is not written here")
         partition_types.append(kind)
-    data_columns = tuple(column_of[f.name] for f in data_fields)
+    if len(set(source.names)) != len(source.names):
+        raise _not_direct("the data names a column twice")
+    if set(source.names) != by_name.keys():
+        raise _not_direct("the data has other columns than the table")
+    column_of = {f.name: _column(f, types[f.name], source) for f in schema.fields}
     columns = list(_leaves(StructType(data_fields)))
     leaves = [
         StatLeaf(path, number, steps, "decimal" if kind.decimal else kind.name, (kind.decimal or (0, 0))[1])
@@ -246,9 +233,8 @@ def _plan(
     settings = {INDEXED_COLUMNS: indexed, STATS_COLUMNS: named}
     wanted = {leaf.path for leaf in stats_leaves(schema, partitioned_by, settings)}
     return WritePlan(
-        schema,
-        pa.schema([pa.field(c.name, c.type) for c in data_columns]),
-        data_columns,
+        pa.schema([pa.field(f.name, types[f.name]) for f in data_fields]),
+        tuple(column_of[f.name] for f in data_fields),
         tuple(column_of[name] for name in partitioned_by),
         tuple(partition_types),
         tuple(leaf for leaf in leaves if leaf.path in wanted),
@@ -257,33 +243,37 @@ def _plan(
     )
 
 
-def _check_rules(kind: DataType, *, top: bool = False) -> None:
-    """Refuse what asks more of a writer than values: generated or identity columns, inner NOT NULLs."""
-    if isinstance(kind, ArrayType):
-        if not kind.contains_null:
-            raise _not_direct("an array refuses nulls")
-        _check_rules(kind.element_type)
-    elif isinstance(kind, MapType):
-        if not kind.value_contains_null:
-            raise _not_direct("a map refuses null values")
-        _check_rules(kind.key_type)
-        _check_rules(kind.value_type)
-    for f in kind.fields if isinstance(kind, StructType) else ():
-        if not f.nullable and not top:
-            raise _not_direct(f"the nested field {f.name!r} refuses nulls")
-        for key in f.metadata:
-            if key.startswith("delta.") and not key.startswith(_MAPPING):
-                raise _not_direct(f"the column {f.name!r} has {key}")
-        _check_rules(f.type)
+def _column(field: StructField, kind: pa.DataType, source: pa.Schema) -> Column:
+    place = source.names.index(field.name)
+    have = source.field(place).type
+    plain = have.value_type if pa.types.is_dictionary(have) else have
+    if not (pa.types.is_null(have) or _fits(plain, field.type)):
+        raise _not_direct(f"the column {field.name!r} comes as {have}")
+    return Column(field.name, kind, field.nullable, place, have != kind)
+
+
+def _arrow_field(field: StructField, column: str) -> pa.DataType:
+    """The Arrow type of a field; refuses what asks more of a writer than values: rules, inner NOT NULLs."""
+    for key in field.metadata:
+        if key.startswith("delta.") and not key.startswith(_MAPPING):
+            raise _not_direct(f"the column {field.name!r} has {key}")
+    return _arrow(field.type, column)
 
 
 def _arrow(kind: DataType, column: str) -> pa.DataType:
     if isinstance(kind, ArrayType):
+        if not kind.contains_null:
+            raise _not_direct("an array refuses nulls")
         return pa.list_(pa.field("element", _arrow(kind.element_type, column)))
     if isinstance(kind, MapType):
+        if not kind.value_contains_null:
+            raise _not_direct("a map refuses null values")
         return pa.map_(_arrow(kind.key_type, column), _arrow(kind.value_type, column))
     if isinstance(kind, StructType) and kind.fields:
-        return pa.struct([pa.field(f.name, _arrow(f.type, column)) for f in kind.fields])
+        for field in kind.fields:
+            if not field.nullable:
+                raise _not_direct(f"the nested field {field.name!r} refuses nulls")
+        return pa.struct([pa.field(f.name, _arrow_field(f, column)) for f in kind.fields])
     if isinstance(kind, PrimitiveType) and (made := arrow_type(kind)) is not None:
         return made
     raise _not_direct(f"the column {column!r} has a type that is not written here")
@@ -312,40 +302,6 @@ def _leaves(
         yield ".".join(names), path, steps, kind
 
 
-# ---- the data ----------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=512)
-def _plan_for_data(
-    schema_string: str,
-    partitioned_by: tuple[str, ...],
-    indexed: str | None,
-    named: str | None,
-    source: pa.Schema,
-) -> WritePlan:
-    """The plan with the places of its columns in the data."""
-    plan = _plan(schema_string, partitioned_by, indexed, named)
-    names = source.names
-    if len(set(names)) != len(names):
-        raise _not_direct("the data names a column twice")
-    wanted = {f.name: f for f in plan.schema.fields}
-    if set(names) != wanted.keys():
-        raise _not_direct("the data has other columns than the table")
-
-    def placed(column: Column) -> Column:
-        index = names.index(column.name)
-        kind = source.field(index).type
-        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (pa.types.is_null(kind) or _fits(plain, wanted[column.name].type)):
-            raise _not_direct(f"the column {column.name!r} comes as {kind}")
-        return column._replace(place=index, cast=kind != column.type)
-
-    data, partition = plan.data_columns, plan.partition_columns
-    return plan._replace(
-        data_columns=tuple(map(placed, data)), partition_columns=tuple(map(placed, partition))
-    )
-
-
 def _fits(source: pa.DataType, wanted: DataType) -> bool:
     """Whether every value of a type has exactly one counterpart, and delta-rs takes the same."""
     types = pa.types
@@ -372,10 +328,8 @@ def _fits_primitive(source: pa.DataType, wanted: PrimitiveType) -> bool:
     target = arrow_type(wanted)
     if source == target:
         return True
-    if name == "string":
-        return source in _STRINGS
-    if name == "binary":
-        return source in _BINARIES
+    if name in _SAME:
+        return source in _SAME[name]
     if name in ("timestamp", "timestamp_ntz"):
         # finer units are cut towards zero, as delta-rs cuts them
         return types.is_timestamp(source) and (source.tz is not None) == (name == "timestamp")
@@ -413,7 +367,7 @@ _NUMBERS: Final = {
 _ROWS: Final = 1024 * 1024
 _TRUNCATE: Final = 64
 _COMMON: Final[Mapping[str, Any]] = {
-    # the table's schema says what the columns are; a second one in each file would only cost
+    # the table's schema defines the columns; a copy in each file would only cost space
     "store_schema": False,
     # as Spark and delta-rs do: 4 or 8 bytes for short decimals
     "store_decimal_as_integer": True,
@@ -425,7 +379,7 @@ def parquet_options(properties: WriterProperties | None) -> ParquetOptions:
     """The options for writer properties; UnsupportedOperationError if pyarrow has no such options."""
     if properties is None:
         return _DEFAULT
-    # properties without a compression mean none: what delta-rs makes of them
+    # as in delta-rs, properties without a compression mean no compression
     match = _COMPRESSION.fullmatch(properties.compression or "UNCOMPRESSED")
     codec = _CODECS.get(match[1]) if match else None
     if match is None or codec is None or (match[2] is not None and int(match[2]) not in codec[2]):
@@ -442,26 +396,20 @@ def parquet_options(properties: WriterProperties | None) -> ParquetOptions:
     for name in ("data_page_row_count_limit", "column_properties"):
         if getattr(properties, name) not in (None, {}):
             raise _unwritable(name)
-    writer |= _column_options(properties.default_column_properties)
+    if (column := properties.default_column_properties) is not None:
+        bloom = column.bloom_filter_properties
+        if bloom is not None and bloom.set_bloom_filter_enabled is not False:
+            raise _unwritable("bloom_filter_properties")
+        if column.encoding is not None:
+            raise _unwritable(f"encoding {column.encoding}")
+        if column.statistics_enabled not in (None, "CHUNK", "PAGE"):
+            raise _unwritable(f"statistics_enabled {column.statistics_enabled}")
+        writer["write_page_index"] = column.statistics_enabled == "PAGE"
+        if column.dictionary_enabled is not None:
+            writer["use_dictionary"] = column.dictionary_enabled
     rows, truncate = properties.max_row_group_size, properties.statistics_truncate_length
     return ParquetOptions(writer, f"{codec[1]}.parquet", rows or _ROWS, truncate or _TRUNCATE)
 
 
 def _unwritable(what: str) -> UnsupportedOperationError:
     return _not_direct(f"the writer properties ask for {what}")
-
-
-def _column_options(column: ColumnProperties | None) -> dict[str, Any]:
-    if column is None:
-        return {}
-    bloom = column.bloom_filter_properties
-    if bloom is not None and bloom.set_bloom_filter_enabled is not False:
-        raise _unwritable("bloom_filter_properties")
-    if column.encoding is not None:
-        raise _unwritable(f"encoding {column.encoding}")
-    if column.statistics_enabled not in (None, "CHUNK", "PAGE"):
-        raise _unwritable(f"statistics_enabled {column.statistics_enabled}")
-    made = {"write_page_index": column.statistics_enabled == "PAGE"}
-    if column.dictionary_enabled is not None:
-        made["use_dictionary"] = column.dictionary_enabled
-    return made

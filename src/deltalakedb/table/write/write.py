@@ -6,18 +6,18 @@ New tables get what delta-rs cannot give them: named features, in-commit timesta
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import deltalake
 import pyarrow as pa
-from deltalake import Transaction
+from deltalake import CommitProperties, Transaction
 
-from deltalakedb.address import is_deltasql, parse_address
+from deltalakedb.address import Address, is_deltasql, parse_address
 from deltalakedb.commit.request import NewTable
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
@@ -33,6 +33,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.database import Database
+from deltalakedb.protocol import properties
 from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import (
@@ -43,40 +44,33 @@ from deltalakedb.protocol.features import (
     reader_features,
     with_features,
 )
-from deltalakedb.protocol.properties import (
-    IN_COMMIT_TIMESTAMPS,
-    ROW_TRACKING,
-    check_properties,
-    enablement,
-    is_on,
-    mapping_mode,
-    unknown_names,
-    without_feature_names,
-)
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.table.handle import TableHandle, handle_of
-from deltalakedb.table.intent import DEFAULT, QUIET, AutoCommit, Hooks, WriteIntent, commit_info
+from deltalakedb.table.handle import (
+    DEFAULT,
+    QUIET,
+    CommitTarget,
+    Hooks,
+    TableHandle,
+    WriteIntent,
+    commit,
+    commit_info,
+    handle_of,
+)
 from deltalakedb.table.locations import is_local, normal_location, place_for
 from deltalakedb.table.roots import root_at, undo
 from deltalakedb.table.scratch import ErrorContext, Scratch, removes, rewrite, submit, translate_errors
 from deltalakedb.table.sources import SqlSource, remembered
-from deltalakedb.table.write.parquet import arrow_source, write_files
+from deltalakedb.table.write.parquet import Rows, arrow_source, write_files
 from deltalakedb.table.write.plan import plan_append
 from deltalakedb.table.write_locks import write_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from deltalake import CommitProperties
-
-    from deltalakedb.address import Address
     from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.settings import Config
-    from deltalakedb.table.intent import CommitTarget
-    from deltalakedb.table.write.parquet import Rows
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
 _MODES = ("error", "append", "overwrite", "ignore")
@@ -85,22 +79,26 @@ _MAPPING = "columnMapping"
 
 @dataclass(frozen=True, slots=True)
 class CreateOptions:
-    """What a caller of ``create`` or ``write_deltalake`` wants of us rather than of delta-rs."""
+    """What a caller of ``create`` or ``write_deltalake`` asks of us rather than of delta-rs."""
 
     #: None leaves it to the settings
     in_commit_timestamps: bool | None = None
     row_tracking: bool = False
-    #: features that were asked for by name, or by a property that delta-rs does not act on
+    #: features requested by name, or by a property that delta-rs ignores
     features: tuple[str, ...] = ()
     hooks: Hooks = DEFAULT
     #: what to do if delta-rs refuses the rest
     hint: str | None = None
     #: writer features that the engine which creates the table takes care of
     handled_features: frozenset[str] = frozenset()
+    comment: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    #: for data files that are under the root already: their paths by those in delta-rs's actions
+    in_place: Callable[[], Mapping[str, str]] | None = None
 
 
-_HINT = "set properties of your own afterwards: alter.set_table_properties({…}, raise_if_not_exists=False)"
 NO_OPTIONS: Final = CreateOptions()
+_HINT: Final = "set other properties afterwards: alter.set_table_properties({…}, raise_if_not_exists=False)"
 
 
 def split_options(options: dict[str, Any], *, table: str | None = None) -> CreateOptions:
@@ -108,30 +106,27 @@ def split_options(options: dict[str, Any], *, table: str | None = None) -> Creat
 
     Raises InvalidArgumentError or UnsupportedFeatureError for values and features that we cannot write.
     """
-    hooks = Hooks.of(options.pop("post_commithook_properties", None))
+    hooks = Hooks.of(options.get("post_commithook_properties"))
+    options["post_commithook_properties"] = QUIET
     given = options.get("configuration")
     if not given or not isinstance(given, Mapping):
         return CreateOptions(hooks=hooks)  # delta-rs refuses what it cannot read
-    check_properties(given, table=table)
+    properties.check_properties(given, table=table)
     features = features_named(given, also=COMMITTER_FEATURES, table=table)
-    rest = without_feature_names(given)
-    timed, tracked = rest.pop(IN_COMMIT_TIMESTAMPS, None), rest.pop(ROW_TRACKING, None)
+    rest = properties.without_feature_names(given)
+    timed, tracked = rest.pop(properties.IN_COMMIT_TIMESTAMPS, None), rest.pop(properties.ROW_TRACKING, None)
     options["configuration"] = rest or None
     return CreateOptions(
         None if timed is None else _is_true(timed),
         _is_true(tracked),
         features,
         hooks,
-        _HINT if unknown_names(rest) else None,
+        _HINT if properties.unknown_names(rest) else None,
     )
 
 
 def _is_true(value: str | None) -> bool:
     return str(value).strip().lower() == "true"
-
-
-def without_hooks(options: dict[str, Any]) -> dict[str, Any]:
-    return {**options, "post_commithook_properties": QUIET}
 
 
 def _apply_options(
@@ -146,7 +141,11 @@ def _apply_options(
         return tuple(actions)  # only rows are replaced
     timed = create_options.in_commit_timestamps
     # a table that is replaced keeps its in-commit timestamps
-    since = enablement(before) if before is not None and is_on(before, IN_COMMIT_TIMESTAMPS) else None
+    since = (
+        properties.enablement(before)
+        if before is not None and properties.is_on(before, properties.IN_COMMIT_TIMESTAMPS)
+        else None
+    )
     if timed is None:
         setting = config.catalog.in_commit_timestamps
         timed = since is not None or setting == "always" or (setting == "remote" and not is_local(location))
@@ -157,9 +156,9 @@ def _apply_options(
         *(["rowTracking"] if create_options.row_tracking else []),
         *([FENCE] if config.catalog.fence and before is None else []),
     ]
-    settings = {IN_COMMIT_TIMESTAMPS: "true", **(since or {})} if timed else {}
+    settings = {properties.IN_COMMIT_TIMESTAMPS: "true", **(since or {})} if timed else {}
     if create_options.row_tracking:
-        settings[ROW_TRACKING] = "true"
+        settings[properties.ROW_TRACKING] = "true"
 
     def changed(action: Action) -> Action:
         if isinstance(action, Protocol):
@@ -176,7 +175,7 @@ def _missing_mapping_feature(actions: Sequence[Action]) -> list[str]:
     """The feature of mapped columns, which delta-rs forgets if a column or a property brings others."""
     metadata = next((a for a in actions if isinstance(a, Metadata)), None)
     protocol = next((a for a in actions if isinstance(a, Protocol)), None)
-    mode = "none" if metadata is None else mapping_mode(metadata)
+    mode = "none" if metadata is None else properties.mapping_mode(metadata)
     if protocol is None or mode == "none" or _MAPPING in reader_features(protocol):
         return []
     if any(isinstance(a, Add) for a in actions):  # under names that readers would not find
@@ -207,68 +206,58 @@ def create_table(
     **options: Any,
 ) -> None:
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
-    registered: dict[str, Any] = {"comment": comment, "tags": tags}
-    create_options = split_options(options)
+    create_options = replace(split_options(options), comment=comment, tags=tags or {})
     stock: Any = deltalake.DeltaTable.create
-    create_or_replace(
-        table_uri,
-        mode,
-        lambda target, how: stock(target, schema, mode=how, **without_hooks(options)),
-        storage_options=storage_options,
-        create_options=create_options,
-        **registered,
-    )
+    run = partial(stock, schema=schema, **options)
+    create_or_replace(table_uri, mode, run, create_options, storage_options)
 
 
 def create_or_replace(
     table_uri: str,
     mode: str,
-    operation: Callable[[str, str], object],
-    *,
-    in_place: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-    create_options: CreateOptions = NO_OPTIONS,
-    **registered: Any,
+    operation: Callable[..., object],
+    create_options: CreateOptions,
+    storage_options: Mapping[str, str] | None,
 ) -> None:
-    """Create a table by what delta-rs does in a folder and in a mode, replace one, or leave it alone.
-
-    The other arguments are those of `create_with`.
-    """
+    """Create a table by what delta-rs does in a folder and in a mode, replace one, or leave it alone."""
     mode = known_mode(mode)
+    run = partial(operation, mode=mode)
     address = parse_address(table_uri)
     table = open_existing(address, storage_options)
     if table is None:
-        create_with(
-            Database.open(address),
-            address.table or "",
-            address.location,
-            lambda target: operation(target, mode),
-            in_place=in_place,
-            storage_options=storage_options,
-            create_options=create_options,
-            **registered,
-        )
+        create_at(address, run, create_options, storage_options)
     elif mode in ("error", "append"):
         raise exists(table)
     elif mode == "overwrite":
         table.check_location(address.location)
         table.require_folder()
-        replace_or_append(
-            table, mode, lambda target: operation(target, mode), create_options, in_place=in_place
-        )
+        replace_or_append(table, mode, run, create_options)
 
 
 def open_existing(address: Address, storage_options: Mapping[str, str] | None = None) -> TableHandle | None:
-    """The table at an address, or None if there is none."""
     name = address.require_table()
     try:
-        found = TableHandle.open(address.catalog.with_table(name), storage_options=storage_options)
+        return TableHandle.open(address.catalog.with_table(name), None, storage_options, one_shot=True)
     except TableMissingError as error:  # or the whole catalog
         if error.context.get("dropped"):
             raise
         return None
-    found.one_shot = True
-    return found
+
+
+def create_at(
+    address: Address,
+    operation: Callable[[str], object],
+    create_options: CreateOptions,
+    storage_options: Mapping[str, str] | None,
+) -> None:
+    create_with(
+        Database.open(address),
+        address.table or "",
+        address.location,
+        operation,
+        storage_options=storage_options,
+        create_options=create_options,
+    )
 
 
 def create_with(
@@ -277,19 +266,14 @@ def create_with(
     location: str | None,
     operation: Callable[[str], object],
     *,
-    in_place: bool = False,
-    names: Callable[[], Mapping[str, str]] | None = None,
-    comment: str | None = None,
-    tags: Mapping[str, str] | None = None,
-    sink: CommitTarget | None = None,
+    transaction: CommitTarget | None = None,
     free: bool = False,
     storage_options: Mapping[str, str] | None = None,
     create_options: CreateOptions = NO_OPTIONS,
 ) -> None:
-    """Create a table by what delta-rs does in an empty folder, and commit it at once or to a target.
+    """Create a table by what delta-rs does in an empty folder, and commit it at once or in a transaction.
 
-    If the data files are in place already, ``names`` has their actual paths by those in delta-rs's actions. A
-    name that is taken may be ``free`` by the time of the commit.
+    A name that is taken may be ``free`` by the time of the commit.
     """
     database.ensure()
     place = place_for(database, name, location)
@@ -303,17 +287,17 @@ def create_with(
         )
     failpoint("data.before")
     config = database.engine.config
-    with Scratch(root, table=name) as scratch:
+    with Scratch(root) as scratch:
         with translate_errors(ErrorContext(name, place, hint=create_options.hint)):
             operation(str(scratch.folder))
         harvest = scratch.harvest()
-        if in_place:
-            harvest = harvest.in_place(names() if names is not None else {})
+        if create_options.in_place is not None:
+            harvest = harvest.in_place(create_options.in_place())
         moved = root.take(scratch.folder, harvest.new_files, fsync=config.publish.fsync)
         failpoint("data.after")
         work = WriteIntent(
-            NewTable(name, place, comment=comment, tags=tags or {}),
-            _apply_options(harvest.actions, create_options, config, place),
+            NewTable(name, place, comment=create_options.comment, tags=create_options.tags),
+            [_apply_options(harvest.actions, create_options, config, place)],
             None,
             NOTHING,
             moved,
@@ -322,7 +306,10 @@ def create_with(
             hooks=create_options.hooks,
             handled_features=create_options.handled_features,
         )
-        (sink or AutoCommit(database)).submit(work)
+        if transaction is None:
+            commit(database, work)
+        else:
+            transaction.submit(work)
 
 
 def replace_or_append(
@@ -330,23 +317,21 @@ def replace_or_append(
     mode: str,
     operation: Callable[[str], object],
     create_options: CreateOptions = NO_OPTIONS,
-    *,
-    in_place: bool = False,
 ) -> None:
     """Run an operation that needs none of the table's files: an append, or a full overwrite.
 
     A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
     """
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     failpoint("data.before")
-    with Scratch(table.root, table=table.name) as scratch:
+    with Scratch(table.root) as scratch:
         scratch.lay(snapshot)
         with translate_errors(ErrorContext.at(table)):
             operation(str(scratch.folder))
         harvest = scratch.harvest()
-        if in_place:
-            harvest = harvest.in_place()
+        if create_options.in_place is not None:
+            harvest = harvest.in_place(create_options.in_place())
         if mode == "append":
             submit(table, scratch, harvest, NOTHING, hooks=create_options.hooks)
             return
@@ -444,14 +429,8 @@ def write_deltalake(
     table = open_existing(address, storage_options)
     if table is None:
         create_options = split_options(options, table=address.table)
-        create_with(
-            Database.open(address),
-            address.table or "",
-            address.location,
-            lambda target: _stock(target, data, mode=mode, predicate=predicate, **without_hooks(options)),
-            storage_options=storage_options,
-            create_options=create_options,
-        )
+        run = partial(_stock, data=data, mode=mode, predicate=predicate, **options)
+        create_at(address, run, create_options, storage_options)
         return
     if mode != "error":
         table.check_location(address.location)
@@ -467,7 +446,7 @@ def _append_remembered(
     """Append to a table as this process last saw it; False if it has to be looked up."""
     if isinstance(data, pa.RecordBatchReader) or address.table is None:
         return False  # a stream can be read only once
-    create_options = split_options(options)
+    hooks = split_options(options).hooks
     database = Database.open(address)
     if (opened := remembered(database).tables.get(address.table)) is None:
         return False
@@ -476,23 +455,22 @@ def _append_remembered(
         database,
         opened.table,
         SqlSource(database, opened),
-        AutoCommit(database),
         storage_options=storage_options,
+        one_shot=True,
     )
-    table.one_shot = True
     if address.location and normal_location(address.location) != opened.table.location:
         remembered(database).tables.pop(address.table, None)  # the name may belong to another table by now
         return False
     try:
-        # an object store takes a request for it, which need not wait for the upload
+        # on an object store the check is a request, which runs during the upload
         check = None if table.root.is_local else table.require_folder
         if check is None:
             table.require_folder()
-        done = append(table, data, options, hooks=create_options.hooks, check=check)
+        done = append(table, data, options, hooks=hooks, check=check)
     except (ConflictError, SchemaError, TableMissingError) as error:
         remembered(database).tables.pop(address.table, None)
         if error.context.get("dropped"):
-            raise  # a new table in a new catalog is not what was meant
+            raise  # the caller did not mean to create a new table in a new catalog
         return False
     _remember(table, opened)
     return done
@@ -521,8 +499,8 @@ def write_to(
         data = arrow_source(data)
         if append(table, data, options, hooks=hooks):
             return
-    # beside an append, a predicate is what every new row must meet
-    run = partial(_stock, data=data, mode=mode, predicate=predicate, **without_hooks(options))
+    # with an append, the predicate is a condition for every new row
+    run = partial(_stock, data=data, mode=mode, predicate=predicate, **options)
     if predicate is not None and mode == "overwrite":
         where = table.where_or_all(predicate)
         rewrite(table, where, lambda stage: run(str(stage.folder)), hooks=hooks)
@@ -536,25 +514,17 @@ def append(
     data: Rows,
     options: dict[str, Any],
     *,
-    hooks: Hooks = DEFAULT,
+    hooks: Hooks,
     check: Callable[[], None] | None = None,
 ) -> bool:
-    """Append directly if that is certain to give what delta-rs would.
+    """Append directly if that is certain to give what delta-rs would; if not, the data is left unread.
 
-    Args:
-        table: The open table.
-        data: The rows.
-        options: The arguments of ``write_deltalake``.
-        hooks: What is to follow the commit.
-        check: Called while the files are written; if it raises, they are deleted and nothing is committed.
-
-    Returns:
-        Whether it was done; if not, the data is unread, for delta-rs to write.
+    ``check`` is called while the files are written; if it raises, they are deleted and nothing is committed.
     """
-    properties = options.get("commit_properties")
-    if properties is not None and not _only_transactions(properties):
+    given = options.get("commit_properties")
+    if given is not None and not _only_transactions(given):
         return False
-    snapshot, root = table.source.snapshot, table.root
+    snapshot, root = table.snapshot, table.root
     try:
         plan = plan_append(snapshot, data.schema, options, also=COMMITTER_FEATURES)
     except UnsupportedOperationError:
@@ -564,31 +534,29 @@ def append(
     with write_lock(root.location), ExitStack() as stack:
         checking = None if check is None else stack.enter_context(ThreadPoolExecutor(1)).submit(check)
         fsync = table.database.engine.config.publish.fsync
-        adds = write_files(data, plan, root, fsync=fsync, flushes=table.target.flushes)
+        adds = write_files(data, plan, root, fsync=fsync, flushes=table.flushes)
         failpoint("data.after")
-        actions = [*_info(adds, snapshot.metadata.partition_columns, begun, properties), *adds]
+        actions = [*_info(adds, snapshot.metadata.partition_columns, begun, given), *adds]
         files = root.placed(a.path for a in adds)
         if checking is not None and (failure := checking.exception()) is not None:
             undo(files)
             raise failure
-        table.submit(
-            WriteIntent(table.row, actions, snapshot, NOTHING, files, new_names=True, root=root, hooks=hooks)
-        )
+        table.submit([actions], NOTHING, files, new_names=True, hooks=hooks)
     return True
 
 
-def _only_transactions(properties: CommitProperties) -> bool:
+def _only_transactions(given: CommitProperties) -> bool:
     """Whether a commit is to hold nothing but application transactions; delta-rs judges the rest."""
-    retries = properties.max_commit_retries
+    retries = given.max_commit_retries
     return (
-        properties.custom_metadata in (None, {})
+        given.custom_metadata in (None, {})
         and (retries is None or (isinstance(retries, int) and retries >= 0))
-        and all(isinstance(t, Transaction) for t in properties.app_transactions or ())
+        and all(isinstance(t, Transaction) for t in given.app_transactions or ())
     )
 
 
 def _info(
-    adds: Sequence[Add], partition_columns: Sequence[str], begun: float, properties: CommitProperties | None
+    adds: Sequence[Add], partition_columns: Sequence[str], begun: float, given: CommitProperties | None
 ) -> list[Action]:
     """The commitInfo of an append, with the keys that delta-rs gives it, and application transactions."""
     counts = [s.num_records or 0 for a in adds if (s := parse_stats(a.stats)) is not None]
@@ -601,4 +569,4 @@ def _info(
         "execution_time_ms": int((time.monotonic() - begun) * 1000),
         "num_retries": 0,
     }
-    return commit_info("WRITE", {"mode": "Append", **by}, metrics, properties)
+    return commit_info("WRITE", {"mode": "Append", **by}, metrics, given)
