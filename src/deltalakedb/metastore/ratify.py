@@ -125,34 +125,33 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
         counts = (changes.data_change, changes.added, changes.removed)
         facts = CommitFacts(*counts, streamed.sha256, streamed.size)
     commit = replace(commit, facts=facts)
-    with session.batch(len(adds) + len(removes)):
-        changes.apply(commit.version, (*removes, *adds))
-        changes.rows.flush()
-        write_commits(session, table.table_id, [commit])
-        first = commit.version if head.version < 0 else head.first_version
-        metadata, protocol = state_versions(locked, commit.version, commit.actions)
-        moved = replace(
-            locked,
-            table=replace(table, head=changes.counts.head(commit.version, commit.timestamp, first)),
-            next_file_seq=changes.rows.next_seq,
-            metadata_version=metadata,
-            protocol_version=protocol,
-            shape=locked.shape if state is None else uuid.uuid4().hex,
-            digest=commit.sha256,
-        )
-        set_head(session, moved)
-        audit.record(
-            session,
-            "commit",
-            table,
-            version=commit.version,
-            txn=commit.txn_uuid,
-            at=commit.timestamp,
-            operation=commit.info and commit.info.operation,
-            added=facts.added,
-            removed=facts.removed,
-            origin=commit.origin,
-        )
+    changes.apply(commit.version, (*removes, *adds))
+    changes.rows.flush()
+    write_commits(session, table.table_id, [commit])
+    first = commit.version if head.version < 0 else head.first_version
+    metadata, protocol = state_versions(locked, commit.version, commit.actions)
+    moved = replace(
+        locked,
+        table=replace(table, head=changes.counts.head(commit.version, commit.timestamp, first)),
+        next_file_seq=changes.rows.next_seq,
+        metadata_version=metadata,
+        protocol_version=protocol,
+        shape=locked.shape if state is None else uuid.uuid4().hex,
+        digest=commit.sha256,
+    )
+    set_head(session, moved)
+    audit.record(
+        session,
+        "commit",
+        table,
+        version=commit.version,
+        txn=commit.txn_uuid,
+        at=commit.timestamp,
+        operation=commit.info and commit.info.operation,
+        added=facts.added,
+        removed=facts.removed,
+        origin=commit.origin,
+    )
     return moved
 
 
@@ -184,7 +183,8 @@ def apply_state(
                 kind, table = "domain", "dl_domains"
                 own = {"domain": action.domain, "removed": action.removed}
         # the first of its own columns is its name
-        session.run(session.sql("snapshots", f"close {kind}"), (version, table_id, *list(own.values())[:1]))
+        ended = (version, table_id, *list(own.values())[:1])
+        session.update_many(session.sql("snapshots", f"close {kind}"), [ended])
         row = {"table_id": table_id, **own, "add_version": version, "raw": encode_json(action.to_dict())}
         session.insert(table, tuple(row), [tuple(row.values())])
         if isinstance(action, Metadata):

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import Rows
+    from deltalakedb.metastore.engines.base import Change, Rows
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 
@@ -61,7 +61,6 @@ DIALECT = Dialect(
     indexed=False,
     side_table=False,
     sql_md5=True,
-    no_plan_cache=True,
     # DuckDB would take what memory the machine has, and rewrite its file for every 16 MB
     before_load=("SET memory_limit = '150MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
@@ -121,9 +120,10 @@ class DuckdbSession(Session):
 
     engine: DuckdbEngine
 
-    def __init__(self, engine: DuckdbEngine, cursor: duckdb.DuckDBPyConnection) -> None:
-        super().__init__()
-        self.engine = engine
+    def __init__(
+        self, engine: DuckdbEngine, cursor: duckdb.DuckDBPyConnection, *, defers: bool = False
+    ) -> None:
+        super().__init__(engine, defers=defers)
         self.cursor = cursor
 
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
@@ -199,8 +199,8 @@ class DuckdbSession(Session):
             if kind != kinds.comment
         ]
 
-    def _changed(self, cursor: Any) -> int:
-        found = cursor.fetchall()  # DuckDB answers changes with their count as a row
+    def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
+        found = self.rows(statement, params)  # DuckDB answers changes with their count as a row
         return int(found[0][0]) if found and isinstance(found[0][0], int) else -1
 
     def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
@@ -209,7 +209,7 @@ class DuckdbSession(Session):
         return found[0] if found else None
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
-        self._flush()
+        self.flush()
         self._count(statement)
         try:
             relation = self.cursor.sql(str(statement), params=list(params) or None)
@@ -217,6 +217,19 @@ class DuckdbSession(Session):
         except self.engine.errors as error:
             raise self.engine.translate(error) from error
         return table.rename_columns(schema.names).cast(schema)
+
+    def _write(self, change: Change, rows: Rows) -> None:
+        if not change.columns or (change.key is not None and len(rows) == 1):
+            for one in rows:
+                self._execute(change.sql, one).fetchall()
+        elif change.key is None:
+            self._insert(change.table, change.columns, rows)
+        else:
+            # a join with an Arrow table: row by row DuckDB would scan the whole table each time
+            table, key = change.table, change.key
+            values = ", ".join(f"{c} = i.{c}" for c in change.columns)
+            join = f"UPDATE {table} SET {values} FROM dl_incoming i WHERE {table}.{key} = i.{key}"  # noqa: S608
+            self._scan(join, _table([*change.columns, key], rows))
 
     def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
         """One INSERT of a few rows, a scan of an Arrow table for many.
@@ -236,23 +249,10 @@ class DuckdbSession(Session):
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
         names = ", ".join([*data.column_names, *constants])
         values = ", ".join([*data.column_names, *(literal(v) for v in constants.values())])
-        self._flush()
+        self.flush()
         insert = f"INSERT INTO {table} ({names}) SELECT {values} FROM dl_incoming"  # noqa: S608
         self._count(insert)
         self._scan(insert, data)
-
-    def _update(self, table: str, columns: Sequence[str], key: str, rows: Rows) -> None:
-        """A join with an Arrow table: row by row DuckDB would scan the whole table each time."""
-        if len(rows) == 1:
-            super()._update(table, columns, key, rows)
-            return
-        changes = ", ".join(f"{c} = i.{c}" for c in columns)
-        join = f"UPDATE {table} SET {changes} FROM dl_incoming i WHERE {table}.{key} = i.{key}"  # noqa: S608
-        self._scan(join, _table([*columns, key], rows))
-
-    def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
-        for one in params:
-            self._execute(sql, one).fetchall()
 
     def _scan(self, sql: str, data: pa.Table) -> None:
         """Run a change that reads an Arrow table as ``dl_incoming``."""
@@ -444,7 +444,9 @@ class DuckdbEngine(FileEngine):
                 )
             try:
                 with self._transaction(cursor, "BEGIN TRANSACTION"):
-                    yield DuckdbSession(self, cursor)
+                    session = DuckdbSession(self, cursor, defers=True)
+                    yield session
+                    session.flush()
             finally:
                 self._turn.release()
 

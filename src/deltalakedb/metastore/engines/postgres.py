@@ -10,7 +10,7 @@ import re
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deltalakedb import extras
@@ -35,7 +35,6 @@ from deltalakedb.metastore.engines.base import (
     Engine,
     Row,
     Session,
-    update_by_key,
 )
 from deltalakedb.metastore.engines.pool import Pool
 from deltalakedb.metastore.user_sql import disturbing, first_word, not_theirs
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import Rows
+    from deltalakedb.metastore.engines.base import Change, Rows
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 
@@ -144,8 +143,7 @@ class PostgresSession(Session):
         engine: The database.
         connection: A connection of its pool.
         begin: How the transaction begins: sent along with its first statement. Empty in autocommit mode.
-        retry: Autocommit mode for reads: a dead connection is replaced at any time.
-        repeatable: The whole transaction may be sent twice.
+        retry: Autocommit mode for statements that may run twice: a dead connection is replaced at any time.
         single: Every statement is a prepared one: the server refuses a second one after a semicolon.
     """
 
@@ -158,17 +156,13 @@ class PostgresSession(Session):
         *,
         begin: tuple[str, ...] = (),
         retry: bool = False,
-        repeatable: bool = False,
         single: bool = False,
     ) -> None:
-        super().__init__()
-        self.engine = engine
+        super().__init__(engine, defers=bool(begin))
         self.connection = connection
-        self._begin, self._retry, self._repeatable = begin, retry, repeatable
+        self._begin, self._retry = begin, retry
         self._prepare = True if single else None
         self._now: int | None = None
-        #: statements whose results are not needed, in groups that touch no row twice
-        self._groups: list[list[tuple[str, Sequence[Any]]]] = []
         #: how our tables were before the first of a user's own statements
         self._ours: Row | None = None
         #: a user's own query ran
@@ -199,9 +193,7 @@ class PostgresSession(Session):
         self._begin = ()
         return found
 
-    def _ready(self) -> None:
-        """Send what waits, the transaction's begin at least."""
-        self._flush()
+    def _ensure_begun(self) -> None:
         if self._begin:
             self._exchange(lambda: None)
 
@@ -269,7 +261,6 @@ class PostgresSession(Session):
         """
         self._check_query(sql)
         self.questioned = True
-        self._flush()
         self._control("SAVEPOINT dl_question")
         try:
             self._use_users_path()
@@ -280,14 +271,6 @@ class PostgresSession(Session):
 
     def _control(self, sql: str) -> None:
         self._exchange(lambda: self.connection.execute(sql, prepare=False))
-
-    def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
-        names = ", ".join(columns)
-        if len(rows) < _COPY_FROM:
-            marks = ", ".join("?" * len(columns))
-            self._run_many(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
-        else:
-            self._copy(f"COPY {table} ({names}) FROM STDIN", rows)
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
         from deltalakedb.metastore.engines import postgres_binary  # only bulk loads need it
@@ -302,103 +285,58 @@ class PostgresSession(Session):
         pieces = postgres_binary.copy_pieces(data, constants, dict(types))
         self._copy(f"COPY {table} ({names}) FROM STDIN (FORMAT binary)", pieces=pieces)
 
-    def _update(self, table: str, columns: Sequence[str], key: str, rows: Rows) -> None:
-        if len(rows) < _COPY_FROM:
-            self._run_many(update_by_key(table, columns, key), rows)
+    def _write(self, change: Change, rows: Rows) -> None:
+        """Make one kind of change, by COPY if the rows are many."""
+        if len(rows) < _COPY_FROM or not change.columns:
+            self._ensure_begun()
+            # the driver pipelines the statements: one round trip for all
+            with self._translated(), _pipeline(self.connection):
+                self.engine.changes(self.connection).executemany(_placeholders(change.sql), rows)
             return
-        names = ", ".join([*columns, key])
-        changes = ", ".join(f"{c} = i.{c}" for c in columns)
-        # each on its own, in a batch too: a table that is made, filled and dropped cannot be one statement
+        table, key = change.table, change.key
+        if key is None:
+            self._copy(f"COPY {table} ({', '.join(change.columns)}) FROM STDIN", rows)
+            return
+        names = ", ".join([*change.columns, key])
+        values = ", ".join(f"{c} = i.{c}" for c in change.columns)
         made = f"CREATE TEMP TABLE dl_incoming ON COMMIT DROP AS SELECT {names} FROM {table} WHERE false"  # noqa: S608
-        self._call(made, ())
+        self.run(made)
         self._copy(f"COPY dl_incoming ({names}) FROM STDIN", rows)
-        self._call(f"UPDATE {table} t SET {changes} FROM dl_incoming i WHERE t.{key} = i.{key}", ())  # noqa: S608
-        self._call("DROP TABLE dl_incoming", ())
+        self.run(f"UPDATE {table} t SET {values} FROM dl_incoming i WHERE t.{key} = i.{key}")  # noqa: S608
+        self.run("DROP TABLE dl_incoming")
 
     def _copy(self, command: str, rows: Rows = (), *, pieces: Iterable[Any] = ()) -> None:
-        self._ready()
+        self._ensure_begun()
         with self._translated(), self.connection.cursor() as cursor, cursor.copy(command) as copy:
             for row in rows:
                 copy.write_row(row)
             for piece in pieces:
                 copy.write(piece)
 
-    def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
-        if self._depth:
-            for one in params:
-                if not self._groups or len(self._groups[-1]) >= _MOST_TOGETHER:
-                    self._groups.append([])
-                self._groups[-1].append((sql, one))
-            return
-        self._ready()
-        # the driver pipelines the statements: one round trip for all
-        with self._translated(), self.connection.cursor() as cursor, _pipeline(self.connection):
-            cursor.executemany(_placeholders(sql), params)
+    def flush(self) -> None:
+        if self._groups:
+            self._ensure_begun()
+            with self._translated():
+                self._send()
 
-    @contextmanager
-    def batch(self, rows: int) -> Iterator[None]:
-        """Changes wait until a query runs or the transaction ends, and are then sent together.
-
-        Those of one batch become one statement, so they must not change the same row twice; what follows an
-        inner batch joins it. COPY, which many rows take, cannot be part of it.
-        """
-        if rows >= _COPY_FROM:
-            yield
-            return
-        self._groups.append([])
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
-            if not self._depth:
-                self._groups.append([])
-
-    def barrier(self) -> None:
-        """What follows is a separate statement: one statement does not see its own changes."""
-        if self._depth:
-            self._groups.append([])
-
-    def _collect(self, kind: tuple[str, ...], rows: Rows, write: Callable[[Rows], None]) -> None:  # noqa: ARG002
-        if rows:
-            write(rows)
-
-    def _flush(self) -> None:
-        if any(self._groups):
-            self.send()
-
-    def send(self, end: str | None = None) -> None:
-        """Send the collected statements, and the transaction's end if it is given, in one round trip."""
-        groups, self._groups = [g for g in self._groups if g], []
-        if self._begin and not groups and end is not None:
+    def commit(self) -> None:
+        """End the transaction: the waiting changes and the COMMIT take one round trip."""
+        if self._begin and not self._groups:
             return  # nothing was asked, and nothing is to be changed
-        if self._begin and not self._repeatable:
-            self._exchange(lambda: None)
-        elif self._begin and len(groups) == 1 and end is not None:
-            self._begin, end = (), None  # one statement is a transaction by itself
-        handled = sys.exc_info()[1]
-        with self._translated() if end is None else self._ending(handled):
-            try:
-                self._send(groups, end)
-            except self.engine.driver.Error as error:
-                if end is not None:
-                    self._refuse_interrupted(error, handled)
-                if not (self._begin and self.connection.closed):
-                    raise
-                # it died while it rested, or the note was made: then it is made again
-                self.connection = self.engine.replace(self.connection)
-                self._send(groups, end)
-        self._begin = ()
+        self._ensure_begun()
+        with self._ending(sys.exc_info()[1]):
+            self._send("COMMIT")
 
-    def _send(self, groups: Sequence[Sequence[tuple[str, Sequence[Any]]]], end: str | None) -> None:
-        together = len(self._begin) + len(groups) + bool(end) > 1
-        with _pipeline(self.connection) if together else nullcontext():
-            for statement in self._begin:
-                self.connection.execute(statement)
-            for group in groups:
-                values = [value for _, params in group for value in params]
-                one = _one_statement(tuple(s for s, _ in group))
-                self.engine.changes(self.connection).execute(one, values)
+    def _send(self, end: str | None = None) -> None:
+        """Send the waiting changes in one round trip: those of a group, which concern different rows, as one
+        statement, since the server then parses, plans and answers once."""
+        groups, self._groups = self._groups, []
+        changes = [[(c.sql, row) for c, rows in group.values() for row in rows] for group in groups]
+        pieces = [some[at : at + _MOST_TOGETHER] for some in changes for at in range(0, len(some), _MOST_TOGETHER)]
+        with _pipeline(self.connection) if end or len(pieces) > 1 else nullcontext():
+            for piece in pieces:
+                parts, values = zip(*piece, strict=True)
+                self.engine.changes(self.connection).execute(_one_statement(parts), list(chain(*values)))
             if end is not None:
                 self.connection.execute(end)
 
@@ -619,6 +557,9 @@ class PostgresEngine(Engine):
     def read(self) -> AbstractContextManager[PostgresSession]:
         return self._lend(retry=True)
 
+    #: notes are single statements, which may run twice
+    relaxed_write = read
+
     @contextmanager
     def read_only(self, *, asking: bool = False) -> Iterator[Session]:
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -630,10 +571,6 @@ class PostgresEngine(Engine):
     def write(self) -> AbstractContextManager[Session]:
         return self._transaction("BEGIN", *self._bounded)
 
-    def relaxed_write(self) -> AbstractContextManager[Session]:
-        begin = ("BEGIN", "SET LOCAL synchronous_commit = off", *self._bounded)
-        return self._transaction(*begin, repeatable=True)
-
     def change(
         self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
     ) -> tuple[list[Row], list[Row]]:
@@ -641,8 +578,8 @@ class PostgresEngine(Engine):
             return session.change(statement, params, then)
 
     @contextmanager
-    def _transaction(self, *begin: str, single: bool = False, repeatable: bool = False) -> Iterator[Session]:
-        with self._lend(begin=begin, single=single, repeatable=repeatable) as session:
+    def _transaction(self, *begin: str, single: bool = False) -> Iterator[Session]:
+        with self._lend(begin=begin, single=single) as session:
             try:
                 yield session
                 session.end_own()
@@ -652,7 +589,7 @@ class PostgresEngine(Engine):
                         session.connection.execute("ROLLBACK")
                 raise
             if not single:
-                session.send("COMMIT")
+                session.commit()
                 return
             # Whatever a user's query set for its session, set_config() for one, is undone. After our own
             # there is nothing to undo, and the driver would forget all prepared statements with it.
@@ -810,7 +747,6 @@ def _placeholders(sql: str) -> str:
 
 @lru_cache(maxsize=512)
 def _one_statement(parts: tuple[str, ...]) -> str:
-    """Changes as one statement: the server parses, plans and answers once."""
     *first, last = parts
     if not first:
         return _placeholders(last)

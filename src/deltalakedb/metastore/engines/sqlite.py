@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import Rows
+    from deltalakedb.metastore.engines.base import Change, Rows
     from deltalakedb.settings import Config
 
 DIALECT = Dialect(
@@ -140,9 +140,10 @@ class SqliteSession(Session):
 
     engine: SqliteEngine
 
-    def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection) -> None:
-        super().__init__()
-        self.engine = engine
+    def __init__(
+        self, engine: SqliteEngine, connection: sqlite3.Connection, *, defers: bool = False
+    ) -> None:
+        super().__init__(engine, defers=defers)
         self._connection = connection
         #: an image is attached, which can be taken away only after the transaction
         self.attached = False
@@ -177,13 +178,12 @@ class SqliteSession(Session):
         finally:
             self._connection.set_authorizer(None)
 
-    def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
-        marks = ", ".join("?" * len(columns))
-        self._run_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
+    def _write(self, change: Change, rows: Rows) -> None:
+        self._run_many(change.sql, rows)
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
         """Copied by SQLite from an image in its file format; else one prepared statement, constants in it."""
-        self._flush()
+        self.flush()
         if data.num_rows >= _IMAGE_FROM and self._insert_image(table, data, constants):
             return
         names = ", ".join([*data.column_names, *constants])
@@ -326,13 +326,14 @@ class SqliteEngine(FileEngine):
     def _write(self, *, relaxed: bool = False) -> Iterator[Session]:
         with self._my_turn(), self._gate.inside():
             connection = self._pool.take()
-            session = SqliteSession(self, connection)
+            session = SqliteSession(self, connection, defers=True)
             as_lent = not relaxed
             try:
                 if relaxed:
                     connection.execute("PRAGMA synchronous=NORMAL")
                 with self._transaction(connection, "BEGIN IMMEDIATE"):
                     yield session
+                    session.flush()
             finally:
                 if relaxed and not connection.in_transaction:
                     with suppress(sqlite3.Error):
