@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import random
@@ -10,7 +9,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -235,7 +234,6 @@ class SqliteEngine(FileEngine):
         super().__init__(address, config)
         self._synchronous = str(self.options.get("synchronous", config.sqlite.synchronous)).upper()
         self._wait = float(self.options.get("busy_timeout", config.sqlite.busy_timeout_s))
-        self._queue = WriterQueue(self.path.with_name(f"{self.path.name}-turn"))
         self._pool = Pool(self._connect, sqlite3.Connection.close, _answers, config.pool)
         self._gate = ForkGate(self.close, str(self.path))
 
@@ -314,16 +312,13 @@ class SqliteEngine(FileEngine):
                 session.run("ROLLBACK")
                 session.run("PRAGMA query_only = OFF")
 
-    def write(self) -> AbstractContextManager[Session]:
-        """``BEGIN IMMEDIATE``: the writer's turn is taken before the first statement, never in the middle."""
-        return self._write()
-
     def relaxed_write(self) -> AbstractContextManager[Session]:
         """Not flushed by itself: it reaches the disk with the next commit that is, and in its order."""
-        return self._write(relaxed=self._synchronous in _FLUSHED)
+        return self.write(relaxed=self._synchronous in _FLUSHED)
 
     @contextmanager
-    def _write(self, *, relaxed: bool = False) -> Iterator[Session]:
+    def write(self, *, relaxed: bool = False) -> Iterator[Session]:
+        """``BEGIN IMMEDIATE``: the writer's turn is taken before the first statement, never in the middle."""
         with self._my_turn(), self._gate.inside():
             connection = self._pool.take()
             session = SqliteSession(self, connection, defers=True)
@@ -348,18 +343,20 @@ class SqliteEngine(FileEngine):
     def _my_turn(self) -> Iterator[None]:
         if not self.path.parent.is_dir():
             self._make_folder()
-        with ExitStack() as turn:
-            # only taking the turn: what happens inside it, OSErrors too, is not ours to explain
-            try:
-                mine = turn.enter_context(self._queue.take(self._wait))
-            except OSError as error:
-                raise CatalogAccessError(
-                    f"cannot write beside {self.path}: {os.strerror(error.errno or 0)}",
-                    suggestion="writers queue on a lock file beside the database: check the folder's rights",
-                ) from error
-            if not mine:
-                raise self._busy()
+        try:
+            turn = WriterTurn(self.path.with_name(f"{self.path.name}-turn"))
+            mine = turn.take(self._wait)
+        except OSError as error:
+            raise CatalogAccessError(
+                f"cannot write beside {self.path}: {os.strerror(error.errno or 0)}",
+                suggestion="writers queue on a lock file beside the database: check the folder's rights",
+            ) from error
+        if not mine:
+            raise self._busy()
+        try:
             yield
+        finally:
+            turn.release()
 
     def _still_open(self, connection: sqlite3.Connection) -> bool:
         return connection.in_transaction
@@ -423,36 +420,13 @@ def _may_be_sqlite(path: Path) -> bool:
     return size == 0 or size >= _SMALLEST
 
 
-class WriterQueue:
-    """A fair queue of writers, threads and processes, on a lock file that is created when needed and stays.
+class WriterTurn:
+    """A place in the fair queue of writers, threads and processes, on a lock file that stays.
 
     SQLite's own busy handler sleeps and tries again, so that some writers starve for seconds. The kernel's
-    queue on a file lock is fair, and a holder that dies gives its turn back.
+    queue on a file lock is fair, and a holder that dies gives its turn back. A forked child closes the copies
+    that it inherits: they would keep the lock alive.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @contextmanager
-    def take(self, timeout: float) -> Iterator[bool]:
-        """Wait for the turn; yields False if it did not come in time."""
-        lock = _Lock(self._path)
-        try:
-            got = lock.take(timeout)
-        except BaseException:
-            lock.release()
-            raise
-        if not got:
-            yield False  # the waiter releases the lock when its turn comes at last
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
-
-
-class _Lock:
-    """An open lock file. A forked child closes the copies it inherits: they would keep the lock alive."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -460,23 +434,26 @@ class _Lock:
         self._guard = threading.Lock()
         self._given_up = False
         self._error: OSError | None = None
-        _locks.add(self)
+        _turns.add(self)
 
     def take(self, timeout: float) -> bool:
-        """Wait for the lock, in another thread since the kernel's queue has no deadline."""
+        """Wait for the turn, in another thread since the kernel's queue has no deadline; whether it came.
+
+        A turn that comes too late is released by that thread.
+        """
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-        else:
-            return True
-        threading.Thread(target=self._block, name="deltasql-turn", daemon=True).start()
-        self._done.wait(timeout)
-        with self._guard:
-            self._given_up = not self._done.is_set()
-        if self._error is not None:
-            raise self._error
+            with suppress(BlockingIOError):
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            threading.Thread(target=self._block, name="deltasql-turn", daemon=True).start()
+            self._done.wait(timeout)
+            with self._guard:
+                self._given_up = not self._done.is_set()
+            if self._error is not None:
+                raise self._error
+        except BaseException:
+            self.release()
+            raise
         return not self._given_up
 
     def _block(self) -> None:
@@ -503,12 +480,12 @@ class _Lock:
             os.close(file)
 
 
-_locks: weakref.WeakSet[_Lock] = weakref.WeakSet()
+_turns: weakref.WeakSet[WriterTurn] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for lock in list(_locks):
-        lock.forget()
+    for turn in list(_turns):
+        turn.forget()
 
 
 os.register_at_fork(after_in_child=_after_fork)
