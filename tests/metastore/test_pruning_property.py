@@ -425,7 +425,6 @@ def test_no_matching_row_is_ever_lost(engine, seed, request):
             expr,
             table_id=TABLE,
             version=version,
-            head=10,
             slots=slots,
             levels=levels,
             columns=["file_id", "path", "stats"],

@@ -100,8 +100,6 @@ def _plan(
             where,
             table_id=table_id,
             version=opened.snapshot.version,
-            # never the head: another writer may have removed files since this table was opened
-            head=opened.snapshot.version + 1,
             slots=known,
             levels=levels,
             columns=columns,
