@@ -204,11 +204,10 @@ def insert_transaction(session: Session, txn_uuid: str, count: int, *, new_id: b
     if new_id:
         session.insert("dl_transactions", ("txn_uuid", "committed_at", "actor", "num_commits"), [row])
     else:
-        session.run(session.sql("commits", "insert transaction"), row)
+        session.update_many(session.sql("commits", "insert transaction"), [row])
 
 
 def digest(data: bytes) -> str:
-    """The sha256 by which the catalog knows a commit's bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -224,9 +223,7 @@ def first_since(
 
 
 def operation(session: Session, table_id: int, version: int) -> str | None:
-    """The operation that a commit names."""
-    row = by_id(session, table_id, version)
-    return None if row is None else row.operation
+    return None if (row := by_id(session, table_id, version)) is None else row.operation
 
 
 def application(session: Session, table_id: int, app_id: str) -> tuple[int, int] | None:

@@ -237,13 +237,13 @@ class Session(abc.ABC):
     def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
         if self._groups:
             self.flush()
-        self._count(statement)
+        if telemetry.active():
+            self._count(statement)
         return self._execute(str(statement), params)
 
     def _count(self, statement: Statement | str) -> None:
-        if telemetry.active():
-            label = getattr(statement, "name", "built")
-            telemetry.emit("sql_statement", 1, engine=self.engine.dialect.name, statement=label)
+        label = getattr(statement, "name", "built")
+        telemetry.emit("sql_statement", 1, engine=self.engine.dialect.name, statement=label)
 
 
 class Engine(abc.ABC):

@@ -77,7 +77,7 @@ DIALECT = Dialect(
 
 #: levels of synchronous_commit that keep an acknowledged commit through a crash, standbys included
 _DURABLE = ("on", "remote_apply")
-# One question for every new connection. What is published must not be lost, so weaker levels are raised; the
+# One query for every new connection. What is published must not be lost, so weaker levels are raised; the
 # user's own search path is kept for the user's own statements. All is read before anything is set.
 _SET_UP = f"""
 WITH server AS MATERIALIZED (
@@ -244,7 +244,7 @@ class PostgresSession(Session):
         state = self.row(_STATE_OF_OURS, (self.engine.schema,))
         if state is not None and state[0] != "on":
             raise CatalogError(
-                "statements of your own cannot be watched over while track_counts is off",
+                "your own statements cannot be checked while track_counts is off",
                 suggestion="set track_counts=on in the server's configuration",
             )
         return state
@@ -261,6 +261,7 @@ class PostgresSession(Session):
         """
         self._check_query(sql)
         self.questioned = True
+        self.flush()
         self._control("SAVEPOINT dl_question")
         try:
             self._use_users_path()
@@ -468,13 +469,13 @@ class PostgresEngine(Engine):
         }
 
     def _refuse_unverified(self, connection: psycopg.Connection[Row], given: Mapping[str, Any]) -> None:
-        """End a connection that was taken for local but left the machine, as a false localhost does."""
+        """Refuse a connection to another machine under a local name, as with a false localhost."""
         peer = connection.info.hostaddr
         if is_local(peer) or "sslmode" in given or "PGSSLMODE" in self._libpq_environment():
             return
         raise CatalogAccessError(
-            f"{self.address.catalog.to_uri()} leads to {peer}, another machine, without verified TLS",
-            suggestion="check what the host's name means here, or choose sslmode in the address",
+            f"{self.address.catalog.to_uri()} is on another machine, {peer}, and TLS is not verified",
+            suggestion="check what the host name resolves to, or set sslmode in the address",
         )
 
     def _connect(self) -> psycopg.Connection[Row]:
@@ -520,16 +521,16 @@ class PostgresEngine(Engine):
             )
         if server.synchronous_commit in _DURABLE:
             return Durability(True, f"synchronous_commit={server.synchronous_commit}")
-        said = f"the server says synchronous_commit={server.synchronous_commit}"
-        return Durability(True, f"{said}; commits of the catalog use on")
+        detail = f"the server has synchronous_commit={server.synchronous_commit}; commits of the catalog use on"
+        return Durability(True, detail)
 
     def encoding_trouble(self) -> CatalogEncodingError | None:
         """Other encodings lack characters that paths and rows may have; SQL_ASCII knows none at all."""
         if (found := self._settings().encoding) == "UTF8":
             return None
         return CatalogEncodingError(
-            f"the database {self.address.database} keeps text as {found}, not as UTF8",
-            suggestion="make one for the catalog: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+            f"the database {self.address.database} stores text as {found}, not as UTF8",
+            suggestion="create one for the catalog: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
         )
 
     def _settings(self) -> ServerSettings:
@@ -634,13 +635,14 @@ class PostgresEngine(Engine):
                 again=state != "57014",
                 waited=state == "55P03",
             )
-        if state == "23505" and error.diag.table_name == "dl_transactions":
+        duplicate = error.diag.table_name if state == "23505" else None
+        if duplicate == "dl_transactions":
             return CatalogBusyError(
                 "a transaction with the same id was committed a moment ago",
                 suggestion="try again: it returns the outcome of that one",
                 again=True,
             )
-        if state == "23505" and error.diag.table_name == "dl_tables":
+        if duplicate == "dl_tables":
             return TableExistsError(
                 "a table's name or location already exists", suggestion="choose another one"
             )
@@ -648,7 +650,7 @@ class PostgresEngine(Engine):
         if connecting or broken or state.startswith(("08", "53", "57")):
             return CatalogUnavailableError(
                 f"cannot reach {where}: {text}",
-                suggestion="check that the server runs, host and port, and that it takes more connections",
+                suggestion="check host and port, and that the server is running and accepts more connections",
             )
         return CatalogError(f"Postgres refused: {text}")
 
@@ -664,8 +666,8 @@ _TROUBLES: Final[Sequence[tuple[tuple[str, ...], type[CatalogError], str, str]]]
     (
         ("25006",),
         CatalogAccessError,
-        "Postgres takes no changes at {where}: {text}",
-        "a standby, or default_transaction_read_only, only answers queries: write to the primary server",
+        "Postgres allows no changes at {where}: {text}",
+        "the server is a standby or has default_transaction_read_only set: write to the primary server",
     ),
     (
         ("3D000", "3F000"),
@@ -694,7 +696,7 @@ _REFUSALS = {
 
 
 def _refusal(text: str) -> str:
-    """The SQLSTATE that a refused connection would carry, or an empty string."""
+    """The SQLSTATE of a refused connection, or an empty string."""
     for state, words in _REFUSALS.items():
         fits = all if state == "3D000" else any
         if fits(word in text for word in words):
