@@ -38,11 +38,8 @@ if TYPE_CHECKING:
 DIALECT = Dialect(
     name="duckdb",
     tokens={
-        "text": "VARCHAR",
         "ctext": "VARCHAR",
         "bigint": "BIGINT",
-        "small": "SMALLINT",
-        "bool": "BOOLEAN",
         "blob": "BLOB",
         "file_id": "BIGINT NOT NULL",
         "auto_table_id": "BIGINT NOT NULL DEFAULT nextval('dl_table_ids')",

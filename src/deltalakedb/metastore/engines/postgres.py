@@ -54,11 +54,8 @@ if TYPE_CHECKING:
 DIALECT = Dialect(
     name="postgres",
     tokens={
-        "text": "TEXT",
         "ctext": 'TEXT COLLATE "C"',
         "bigint": "BIGINT",
-        "small": "SMALLINT",
-        "bool": "BOOLEAN",
         "blob": "BYTEA",
         "file_id": "BIGINT PRIMARY KEY",
         "auto_table_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",

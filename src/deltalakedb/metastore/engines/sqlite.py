@@ -38,11 +38,8 @@ if TYPE_CHECKING:
 DIALECT = Dialect(
     name="sqlite",
     tokens={
-        "text": "TEXT",
         "ctext": "TEXT",
         "bigint": "INTEGER",
-        "small": "INTEGER",
-        "bool": "INTEGER",
         "blob": "BLOB",
         "file_id": "INTEGER PRIMARY KEY",
         "auto_table_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
