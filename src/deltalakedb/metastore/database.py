@@ -37,7 +37,7 @@ class Database:
         #: no interrupted import left the files without indexes
         self._indexed = False
         self._identity: object = None
-        #: how often the file was replaced by another one: what was read before says nothing about it
+        #: how often the file was replaced by another one: what was read before is about the old file
         self.exchanges = 0
         self._lock = threading.Lock()
 
@@ -87,13 +87,6 @@ class Database:
             self._indexed = imports.rebuild_indexes(self)
         with self.watched(), self.engine.write() as session:
             yield session
-
-    def change(
-        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
-    ) -> tuple[list[Row], list[Row]]:
-        self.ensure()
-        with self.watched():
-            return self.engine.change(statement, params, then)
 
     @contextmanager
     def relaxed_write(self) -> Iterator[Session]:

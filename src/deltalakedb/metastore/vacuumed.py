@@ -43,7 +43,7 @@ def release(session: Session, table_id: int, started: int, paths: Collection[str
 
 
 def end(session: Session, table_id: int, paths: Collection[str]) -> None:
-    """Note that files are gone, whichever vacuums deleted them."""
+    """Record that files are deleted, whichever vacuums deleted them."""
     _each(session, "end", (_head(session, table_id), table_id), paths)
 
 

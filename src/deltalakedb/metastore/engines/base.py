@@ -26,7 +26,7 @@ from deltalakedb.exceptions import (
     commit_interrupted,
 )
 from deltalakedb.metastore.statements import statements
-from deltalakedb.metastore.user_sql import QUESTIONS, first_word, no_question
+from deltalakedb.metastore.user_sql import QUERY_WORDS, first_word, not_a_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ _TABLE: Final = re.compile(r"\bdl_\w+")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """An engine's facts, read as attributes and never asked by name."""
+    """An engine's facts; the flow reads these attributes and never asks for the engine's name."""
 
     name: str
     #: tokens that migrations use: types and generated ids
@@ -179,8 +179,8 @@ class Session(abc.ABC):
 
     def _check_query(self, sql: str) -> None:
         """Refuse what is no query: a COMMIT or a setting would lead out of the read-only session."""
-        if first_word(sql) not in QUESTIONS:
-            raise no_question()
+        if first_word(sql) not in QUERY_WORDS:
+            raise not_a_query()
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Rows) -> None:
         """Insert rows, by the engine's fastest way if they are many."""
@@ -226,6 +226,16 @@ class Session(abc.ABC):
         for group in groups:
             for change, rows in group.values():
                 self._write(change, rows)
+
+    def change(
+        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Run a statement that is a transaction by itself, and a query in the same round trip.
+
+        Returns the rows of both. The query runs once the change has the locks that it waits for.
+        CommitUnknownError if the connection broke, and the change may have happened.
+        """
+        raise NotImplementedError(f"{self.dialect.name} has no such statements")
 
     def now_ms(self) -> int:
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
@@ -281,16 +291,6 @@ class Engine(abc.ABC):
     def close(self) -> None:
         """Close every connection that is not lent."""
 
-    def change(
-        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
-    ) -> tuple[list[Row], list[Row]]:
-        """Run a statement that is a transaction by itself, and a query in the same round trip.
-
-        Returns the rows of both. The query runs once the change has the locks that it waits for.
-        CommitUnknownError if the connection broke, and the change may have happened.
-        """
-        raise NotImplementedError(f"{self.dialect.name} does nothing at once")
-
     def is_absent(self) -> bool:
         """Whether connecting would create the database, which only writers may do."""
         return False
@@ -337,7 +337,7 @@ class FileEngine(Engine):
             return True
         except OSError as error:
             raise CatalogAccessError(
-                f"cannot look at {self.path}: {os.strerror(error.errno or 0)}",
+                f"cannot access {self.path}: {os.strerror(error.errno or 0)}",
                 suggestion="check the rights of the file and of the folders above it",
             ) from error
         return False

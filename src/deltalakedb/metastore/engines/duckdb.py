@@ -21,10 +21,10 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore.engines.base import Dialect, FileEngine, Row, Session, literal
 from deltalakedb.metastore.engines.pool import ForkGate, IdleTimer, inherited
-from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
+from deltalakedb.metastore.user_sql import interferes, is_ours, not_a_query, protected_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import duckdb
@@ -71,7 +71,7 @@ _DAMAGE = (
 _NO_RIGHTS = ("Permission denied", "Read-only file system", "Operation not permitted")
 _POLL = 0.05
 #: of DuckDB's table functions and those with side effects, the ones that only look
-_LOOKING = frozenset(
+_READING = frozenset(
     {
         "current_connection_id", "current_query", "current_query_id", "current_transaction_id",
         "database_list", "database_size", "error", "gen_random_uuid", "generate_series", "histogram",
@@ -141,36 +141,36 @@ class DuckdbSession(Session):
         if kind == "EXPLAIN":
             kind = self._kind(_EXPLAIN.sub("", sql, count=1))
         if kind != "SELECT":
-            raise no_question()
+            raise not_a_query()
         refused = self.engine.acting_functions()
         if any(name in refused for name, _ in _calls(self._tokens(sql))):
-            raise no_question()
+            raise not_a_query()
 
     def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
         """A user's statement, judged by the kind and the tokens that DuckDB itself sees in it."""
         if (kind := self._kind(sql)) not in _OWN:
-            raise disturbing(kind.replace("_", " "))
+            raise interferes(kind.replace("_", " "))
         tokens = self._tokens(sql)
         words = [text.lower() for text, is_text in tokens if not is_text]
         created = next((word for word in words if word not in _MODIFIERS), "")
         if kind == "CREATE" and created not in _CREATED:
             # functions and macros would replace DuckDB's own in our statements
-            raise disturbing(f"CREATE {created.upper()}")
+            raise interferes(f"CREATE {created.upper()}")
         if any(is_ours(word.strip(_QUOTES)) for word in words):
-            raise not_theirs()
+            raise protected_table()
         before = ""
         for text, is_text in tokens:
             # DuckDB takes a text for a table's name
             is_name = before in _BEFORE_NAMES or kind == "DROP"
             if is_text and is_name and not _NOT_OURS.fullmatch(text):
-                raise not_theirs()
+                raise protected_table()
             before = text.lower()
         refused = self.engine.acting_functions() - _COUNTING
         for name, argument in _calls(tokens):
             if name in refused:
-                raise disturbing(f"{name}()")
+                raise interferes(f"{name}()")
             if name in _COUNTING and (not argument.startswith("'") or "dl_" in argument.lower()):
-                raise not_theirs()
+                raise protected_table()
         self.run(sql, params)
 
     def _kind(self, sql: str) -> str:
@@ -179,7 +179,7 @@ class DuckdbSession(Session):
         except self.engine.errors as error:
             raise self.engine.translate(error) from error
         except ValueError as error:  # a kind of statement that the driver has no name for
-            raise disturbing("this statement") from error
+            raise interferes("this statement") from error
         if len(found) != 1:
             raise CatalogError("one statement at a time", suggestion="run them one after the other")
         name: str = found[0].type.name
@@ -456,7 +456,7 @@ class DuckdbEngine(FileEngine):
             )
             with self._cursor() as cursor:
                 names = {row[0] for row in DuckdbSession(self, cursor)._execute(sql, ()).fetchall()}  # noqa: SLF001
-            self._acting = frozenset(n for n in names if n not in _LOOKING and not n.startswith("duckdb_"))
+            self._acting = frozenset(n for n in names if n not in _READING and not n.startswith("duckdb_"))
         return self._acting
 
     def has_schema_table(self, session: Session) -> bool:

@@ -29,15 +29,9 @@ from deltalakedb.exceptions import (
     TableExistsError,
     commit_interrupted,
 )
-from deltalakedb.metastore.engines.base import (
-    Dialect,
-    Durability,
-    Engine,
-    Row,
-    Session,
-)
+from deltalakedb.metastore.engines.base import Dialect, Durability, Engine, Row, Session
 from deltalakedb.metastore.engines.pool import Pool
-from deltalakedb.metastore.user_sql import disturbing, first_word, not_theirs
+from deltalakedb.metastore.user_sql import first_word, interferes, protected_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -94,7 +88,7 @@ _COPY_FROM = 64
 #: the most changes that become one statement
 _MOST_TOGETHER = 16
 
-#: what a user's own statement may begin with: nothing of it ends a transaction or moves data past the server
+#: what a user's own statement may begin with: none of them ends a transaction or transfers data by COPY
 _OWN = frozenset(
     {
         "alter", "analyze", "call", "comment", "create", "delete", "do", "drop", "explain", "grant", "insert",
@@ -103,7 +97,7 @@ _OWN = frozenset(
 )  # fmt: skip
 # What the server has counted in this transaction, the definitions of our tables and views, and the settings
 # that our commit relies on.
-_STATE_OF_OURS = """
+_CATALOG_STATE = """
 WITH ours AS MATERIALIZED (
   SELECT c.oid, c.relname, c.relfilenode, c.xmin FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE n.nspname = ? AND c.relname LIKE 'dl\\_%'
@@ -160,10 +154,10 @@ class PostgresSession(Session):
         self._begin, self._retry = begin, retry
         self._prepare = True if single else None
         self._now: int | None = None
-        #: how our tables were before the first of a user's own statements
+        #: the state of our tables before the first of a user's own statements
         self._ours: Row | None = None
         #: a user's own query ran
-        self.questioned = False
+        self.user_query_ran = False
 
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
         text, values = (_placeholders(sql), params) if params else (sql, None)
@@ -213,12 +207,12 @@ class PostgresSession(Session):
         it is. What it does to our tables, by functions and rules too, shows in what the server counts.
         """
         if (word := first_word(sql)) not in _OWN:
-            raise disturbing(word.upper() or "this statement")
+            raise interferes(word.upper() or "this statement")
         lower = sql.lower()
         if "setval" in lower and "dl_" in lower:
-            raise not_theirs()  # a sequence does not go back with its transaction, and nothing counts it
+            raise protected_table()  # a rollback does not reset a sequence, and nothing counts its changes
         if self._ours is None:
-            self._ours = self._state_of_ours()
+            self._ours = self._catalog_state()
             self._prepare = True
         self._use_users_path()
         self.run(sql, params)
@@ -227,18 +221,18 @@ class PostgresSession(Session):
         """Refuse the commit if the user's statements changed our tables, or how it is made safe."""
         if self._ours is None:
             return
-        self.run("SET CONSTRAINTS ALL IMMEDIATE")  # triggers that were put off run now
-        if self._state_of_ours() != self._ours:
-            raise not_theirs()
+        self.run("SET CONSTRAINTS ALL IMMEDIATE")  # runs deferred triggers now
+        if self._catalog_state() != self._ours:
+            raise protected_table()
 
     @property
     def used_by_others(self) -> bool:
         """Whether a user's own statements ran: their settings, locks and temporary tables may be left."""
         return self._ours is not None
 
-    def _state_of_ours(self) -> Row | None:
+    def _catalog_state(self) -> Row | None:
         self.row("SELECT pg_catalog.set_config('search_path', 'pg_catalog', true)")
-        state = self.row(_STATE_OF_OURS, (self.engine.schema,))
+        state = self.row(_CATALOG_STATE, (self.engine.schema,))
         if state is not None and state[0] != "on":
             raise CatalogError(
                 "your own statements cannot be checked while track_counts is off",
@@ -257,15 +251,15 @@ class PostgresSession(Session):
         A wrong query would otherwise end the whole transaction.
         """
         self._check_query(sql)
-        self.questioned = True
+        self.user_query_ran = True
         self.flush()
-        self._control("SAVEPOINT dl_question")
+        self._control("SAVEPOINT dl_query")
         try:
             self._use_users_path()
             return super().query(sql, params)
         finally:
             if not self.connection.closed:
-                self._control("ROLLBACK TO SAVEPOINT dl_question; RELEASE SAVEPOINT dl_question")
+                self._control("ROLLBACK TO SAVEPOINT dl_query; RELEASE SAVEPOINT dl_query")
 
     def _control(self, sql: str) -> None:
         self._exchange(lambda: self.connection.execute(sql, prepare=False))
@@ -320,7 +314,7 @@ class PostgresSession(Session):
     def commit(self) -> None:
         """End the transaction: the waiting changes and the COMMIT take one round trip."""
         if self._begin and not self._groups:
-            return  # nothing was asked, and nothing is to be changed
+            return  # the server was sent nothing
         self._ensure_begun()
         with self._ending(sys.exc_info()[1]):
             self._send("COMMIT")
@@ -330,7 +324,9 @@ class PostgresSession(Session):
         statement, since the server then parses, plans and answers once."""
         groups, self._groups = self._groups, []
         changes = [[(c.sql, row) for c, rows in group.values() for row in rows] for group in groups]
-        pieces = [some[at : at + _MOST_TOGETHER] for some in changes for at in range(0, len(some), _MOST_TOGETHER)]
+        pieces = [
+            some[at : at + _MOST_TOGETHER] for some in changes for at in range(0, len(some), _MOST_TOGETHER)
+        ]
         with _pipeline(self.connection) if end or len(pieces) > 1 else nullcontext():
             for piece in pieces:
                 parts, values = zip(*piece, strict=True)
@@ -341,9 +337,7 @@ class PostgresSession(Session):
     def change(
         self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
     ) -> tuple[list[Row], list[Row]]:
-        """Run a statement that is a transaction by itself, and a query in the same round trip.
-
-        The server answers the query before it commits, and with what others had committed by then: the
+        """The server answers the query before it commits, and with what others had committed by then: the
         statement itself, if it waits for a lock, sees only what was there when it began.
         """
         self._count(statement)
@@ -351,9 +345,9 @@ class PostgresSession(Session):
             cursor = self.engine.changes(self.connection)
             with self.connection.pipeline():
                 cursor.execute(_placeholders(str(statement)), params, prepare=True)
-                asked = self.connection.execute(_placeholders(str(then[0])), then[1], prepare=True)
-            # only now it is committed, and its rows say what happened
-            return cursor.fetchall(), asked.fetchall()
+                query = self.connection.execute(_placeholders(str(then[0])), then[1], prepare=True)
+            # only now it is committed, and its rows report what happened
+            return cursor.fetchall(), query.fetchall()
 
     @contextmanager
     def _ending(self, handled: BaseException | None) -> Iterator[None]:
@@ -412,7 +406,7 @@ class PostgresEngine(Engine):
         super().__init__(address, config)
         self.driver = extras.require("psycopg", "postgres", "catalogs on Postgres")
         self.schema = address.schema or "public"
-        #: where our own statements look: other schemas cannot shadow our functions and tables
+        #: the path of our own statements: other schemas cannot shadow our functions and tables
         self.search_path = quote_name(self.schema)
         #: of each open connection: what the server had set, and the cursor for our own changes
         self._known: dict[psycopg.Connection[Row], tuple[ServerSettings, psycopg.Cursor[Row]]] = {}
@@ -423,7 +417,7 @@ class PostgresEngine(Engine):
         self._pool = Pool(self._connect, self._close, self._answers, config.pool)
 
     def connection_settings(self) -> dict[str, Any]:
-        """What a connection is made with; TLS is decided by where libpq really connects."""
+        """What a connection is made with; whether TLS is required depends on where libpq really connects."""
         address, config = self.address, self.config.postgres
         settings = {
             "host": address.host,
@@ -461,7 +455,7 @@ class PostgresEngine(Engine):
             option.envvar.decode(): option.val.decode()
             for option in self.driver.pq.Conninfo.get_defaults()
             if option.envvar and option.val is not None and option.val != option.compiled
-            # what a service says is in the other options already
+            # the settings of a service are among the other options already
             if option.keyword not in (b"service", b"servicefile")
         }
 
@@ -518,7 +512,9 @@ class PostgresEngine(Engine):
             )
         if server.synchronous_commit in _DURABLE:
             return Durability(True, f"synchronous_commit={server.synchronous_commit}")
-        detail = f"the server has synchronous_commit={server.synchronous_commit}; commits of the catalog use on"
+        detail = (
+            f"the server has synchronous_commit={server.synchronous_commit}; commits of the catalog use on"
+        )
         return Durability(True, detail)
 
     def encoding_trouble(self) -> CatalogEncodingError | None:
@@ -569,12 +565,6 @@ class PostgresEngine(Engine):
     def write(self) -> AbstractContextManager[Session]:
         return self._transaction("BEGIN", *self._bounded)
 
-    def change(
-        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
-    ) -> tuple[list[Row], list[Row]]:
-        with self._lend() as session:
-            return session.change(statement, params, then)
-
     @contextmanager
     def _transaction(self, *begin: str, single: bool = False) -> Iterator[Session]:
         with self._lend(begin=begin, single=single) as session:
@@ -591,7 +581,7 @@ class PostgresEngine(Engine):
                 return
             # Whatever a user's query set for its session, set_config() for one, is undone. After our own
             # there is nothing to undo, and the driver would forget all prepared statements with it.
-            end = "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()" if session.questioned else "END"
+            end = "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()" if session.user_query_ran else "END"
             with suppress(self.driver.Error):
                 session.connection.execute(end, prepare=False)
 
@@ -729,7 +719,7 @@ def _pipeline(connection: psycopg.Connection[Row]) -> Iterator[None]:
 
 
 def _lost(error: psycopg.Error) -> bool:
-    """Whether the answer was lost: an ended backend may have committed, and says so no more."""
+    """Whether the answer was lost: a backend that ended may have committed without reporting it."""
     state = error.sqlstate
     return state is None or state.startswith(("08", "57P"))
 

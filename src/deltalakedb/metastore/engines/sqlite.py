@@ -22,7 +22,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore.engines.base import Dialect, Durability, FileEngine, Session, literal
 from deltalakedb.metastore.engines.pool import ForkGate, Pool
-from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
+from deltalakedb.metastore.user_sql import interferes, is_ours, not_a_query, protected_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ _INCOMING = "dl_incoming"
 _FLUSHED = ("FULL", "EXTRA", "2", "3")
 #: bytes of the smallest database
 _SMALLEST = 512
-#: primary result codes that say what kind of trouble it is
+#: primary result codes by the kind of error
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN}
@@ -74,7 +74,7 @@ _ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sq
 #: what a statement may do to read
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 #: pragmas that only report something; they are tables too, as pragma_table_info('t')
-_TELLING = {
+_REPORTING = {
     "foreign_key_list", "function_list", "index_info", "index_list", "index_xinfo", "table_info",
     "table_list", "table_xinfo",
 }  # fmt: skip
@@ -109,7 +109,7 @@ class _Rules:
 
     def _may_read(self, action: int, first: str | None, second: str | None) -> bool:
         if action == sqlite3.SQLITE_PRAGMA:
-            return (first or "").lower() in _TELLING
+            return (first or "").lower() in _REPORTING
         if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master" and self._reads:
             # reported if a connection uses a table function such as json_each() for the first time;
             # SQLite itself refuses statements that change its schema table
@@ -136,9 +136,7 @@ class SqliteSession(Session):
 
     engine: SqliteEngine
 
-    def __init__(
-        self, engine: SqliteEngine, connection: sqlite3.Connection, *, defers: bool = False
-    ) -> None:
+    def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection, *, defers: bool = False) -> None:
         super().__init__(engine, defers=defers)
         self._connection = connection
         #: an image is attached, which can be taken away only after the transaction
@@ -153,16 +151,16 @@ class SqliteSession(Session):
             raise self.engine.translate(error) from error
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
-        with self._watched(_Rules(reads=True), no_question):
+        with self._watched(_Rules(reads=True), not_a_query):
             return super().query(sql, params)
 
     def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
         self.used_by_others = True
         rules, before = _Rules(reads=False), self.rows(_OUR_NAMES)
-        with self._watched(rules, lambda: not_theirs() if rules.ours else disturbing("this statement")):
+        with self._watched(rules, lambda: protected_table() if rules.ours else interferes("this statement")):
             self.run(sql, params)
         if self.rows(_OUR_NAMES) != before:
-            raise not_theirs()  # the authorizer does not see what a table is renamed to
+            raise protected_table()  # the authorizer does not see what a table is renamed to
 
     @contextmanager
     def _watched(self, rules: _Rules, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
@@ -236,7 +234,7 @@ class SqliteEngine(FileEngine):
 
     def identity(self) -> object:
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - asked before every use
+            found = os.stat(self.path)  # noqa: PTH116 - called before every use
         except OSError:
             return None
         return found.st_dev, found.st_ino
@@ -405,7 +403,7 @@ def _answers(connection: sqlite3.Connection) -> bool:
 
 
 def _may_be_sqlite(path: Path) -> bool:
-    """Whether a file is empty or as long as the smallest database; longer ones SQLite looks at itself.
+    """Whether a file is empty or as long as the smallest database; SQLite itself checks longer ones.
 
     Never open the file here: on POSIX, closing it again takes away every lock that this process has on it by
     its connections, and another process would then delete the log that they write to.
@@ -413,7 +411,7 @@ def _may_be_sqlite(path: Path) -> bool:
     try:
         size = path.stat().st_size
     except OSError:
-        return True  # SQLite itself says why it cannot be opened
+        return True  # SQLite itself reports why it cannot be opened
     return size == 0 or size >= _SMALLEST
 
 

@@ -1,6 +1,6 @@
 """The only place where SQL is built: which files of a table may hold rows that match a predicate.
 
-The plan is one statement over `dl_files`. Where the database has indexes, one column drives: a partition
+The plan is one statement over `dl_files`. If the database has indexes, one column drives: a partition
 value, or the stats slot with the fewest candidates, one UNION ALL branch for each of its width levels. All
 other conditions filter. They never lose a file; survivors are rechecked with ``Plan.residual``.
 """
@@ -59,7 +59,7 @@ class Plan:
     Attributes:
         sql: The statement, with ``?`` for parameters.
         params: Its parameters in order.
-        residual: What is left to ask of each file's statistics; None where the statement is exact.
+        residual: What is left to ask of each file's statistics; None if the statement is exact.
         driver: What leads the search: ``p0``, ``s1`` or None for a scan. For tests and explanations.
     """
 
@@ -254,7 +254,7 @@ def _between(column: Path, operands: Sequence[Expr], rules: Conditions) -> _Driv
     span = found or NEVER
     if slot.encoding == "string":
         return _Driver(f"p{slot.slot}", (span,))
-    odd = Condition(f"{name} < '0'")  # where dates of years beyond 9999 are kept
+    odd = Condition(f"{name} < '0'")  # dates of years beyond 9999
     return _Driver(f"p{slot.slot}", (both((span, Condition(f"{name} >= '0'"))) or span, odd))
 
 
@@ -265,7 +265,7 @@ def _ranges(
     no_nan = without_nan(operands)
     for slot in rules.images.values():
         known = [x for x in levels if x.slot == slot.slot]
-        # without level rows nobody knows which branches there are
+        # without level rows the branches are not known
         if slot.slot >= INDEXED_SLOTS or slot.since or not known:
             continue
         low, high = IMIN, IMAX

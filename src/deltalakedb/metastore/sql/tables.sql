@@ -1,7 +1,7 @@
 -- The registry of tables and namespaces.
 
 -- name: insert
--- a new table; its id is given by the database, none where another writer was first with name or location
+-- a new table; the database assigns its id; no row if another writer was first with name or location
 INSERT INTO dl_tables (name, location, state, state_reason, comment, tags, settings, created_at, updated_at)
 VALUES (?, ?, ?, NULL, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
