@@ -91,19 +91,17 @@ def tail(db: SessionSource, table_id: int, after: int, upto: int) -> tuple[int, 
 
 
 def commit_bytes(db: SessionSource, table: Table, version: int) -> bytes:
-    with db.read() as session:
-        found = kept_bytes(session, table.table_id, version)
-        row = one(session, table, version)
-    if row is None:
-        raise missing_version(table, version)
+    found = next(between(db, table, version, version), None)
     if found is None:
+        raise missing_version(table, version)
+    if (data := found[1]) is None:
         raise VersionMissingError(
             f"the bytes of version {version} are no longer kept",
             table=table.name,
             version=version,
             suggestion="read them from _delta_log if that version was published",
         )
-    return checked_bytes(row, found, table=table.name)
+    return data
 
 
 def between(

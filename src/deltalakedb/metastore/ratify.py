@@ -126,13 +126,13 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
     changes.rows.flush()
     write_commits(session, table.table_id, [commit])
     first = commit.version if head.version < 0 else head.first_version
-    metadata, protocol = state_versions(locked, commit.version, commit.actions)
+    kinds = set(map(type, commit.actions))
     moved = replace(
         locked,
         table=replace(table, head=changes.counts.head(commit.version, commit.timestamp, first)),
         next_file_seq=changes.rows.next_seq,
-        metadata_version=metadata,
-        protocol_version=protocol,
+        metadata_version=commit.version if Metadata in kinds else locked.metadata_version,
+        protocol_version=commit.version if Protocol in kinds else locked.protocol_version,
         shape=locked.shape if state is None else uuid.uuid4().hex,
         digest=facts.sha256,
     )
@@ -150,13 +150,6 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
         origin=commit.origin,
     )
     return moved
-
-
-def state_versions(locked: LockedTable, version: int, actions: Sequence[Action]) -> tuple[int, int]:
-    """Since when the live metadata and protocol hold after some actions."""
-    metadata, protocol = (any(isinstance(a, kind) for a in actions) for kind in (Metadata, Protocol))
-    since = version if metadata else locked.metadata_version
-    return since, version if protocol else locked.protocol_version
 
 
 def apply_state(

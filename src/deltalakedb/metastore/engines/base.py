@@ -304,7 +304,10 @@ class Engine(abc.ABC):
         return None
 
     def relaxed_write(self) -> AbstractContextManager[Session]:
-        """A transaction that a power cut may lose, for notes that can be found out again."""
+        """A session for notes that can be found out again: a power cut may lose them, and they may run twice.
+
+        Each statement may be a transaction by itself.
+        """
         return self.write()
 
     def durability(self) -> Durability:

@@ -268,33 +268,28 @@ class PriorityLock:
     """A lock that serves urgent waiters first: their work must be short and rare."""
 
     def __init__(self) -> None:
-        guard = threading.Lock()
-        self._ready = threading.Condition(guard)
-        self._urgent_ready = threading.Condition(guard)
+        self._changed = threading.Condition()
         self._urgent = 0
         self._held = False
 
     def acquire(self, *, timeout: float, urgent: bool = False) -> bool:
-        mine = False
-        here = self._urgent_ready if urgent else self._ready
-        with here:
+        with self._changed:
             self._urgent += urgent
             try:
-                mine = here.wait_for(lambda: not self._held and (urgent or not self._urgent), timeout)
+                mine = self._changed.wait_for(
+                    lambda: not self._held and (urgent or not self._urgent), timeout
+                )
                 self._held = self._held or mine
             finally:
                 self._urgent -= urgent
-                if not self._held:
-                    self._wake()  # one that was woken and timed out hands it on
+                if not self._held:  # one that gives up lets others check again
+                    self._changed.notify_all()
         return mine
 
     def release(self) -> None:
-        with self._ready:
+        with self._changed:
             self._held = False
-            self._wake()
-
-    def _wake(self) -> None:
-        (self._urgent_ready if self._urgent else self._ready).notify()
+            self._changed.notify_all()
 
 
 class DuckdbEngine(FileEngine):
