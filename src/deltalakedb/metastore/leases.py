@@ -129,7 +129,7 @@ def renew(db: SessionSource, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | N
 
 def extend_lease(session: Session, lease: Lease, ttl_ms: int) -> int:
     until = session.now_ms() + ttl_ms
-    session.run(session.sql("leases", "extend"), (until, lease.name, lease.token, lease.holder))
+    session.update_many(session.sql("leases", "extend"), [(until, lease.name, lease.token, lease.holder)])
     return until
 
 

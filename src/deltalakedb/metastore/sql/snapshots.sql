@@ -34,9 +34,7 @@ SELECT {table},
        CASE WHEN EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = h.table_id AND o.state <> 'published') THEN -1
             ELSE m.published_version END,
        (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')), {clock}
-FROM dl_heads h
-JOIN dl_tables t ON t.table_id = h.table_id
-JOIN dl_mirror m ON m.table_id = h.table_id
+FROM {tables}
 WHERE h.table_id IN (??)
 ORDER BY h.table_id;
 

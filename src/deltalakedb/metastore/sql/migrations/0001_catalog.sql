@@ -191,7 +191,7 @@ CREATE TABLE dl_levels (
 );
 
 -- name: files as intervals, with what planning needs
--- file_id is (table_id << 40) | seq; identity is (path, dv_id); tombstone is false where the file was
+-- file_id is (table_id << 40) | seq; identity is (path, dv_id); tombstone is false if the file was
 -- replaced by a newer row of the same identity rather than removed
 CREATE TABLE dl_files (
   file_id {file_id},
@@ -207,46 +207,24 @@ CREATE TABLE dl_files (
   modification_time {bigint} NOT NULL,
   data_change BOOLEAN NOT NULL,
   num_records {bigint},
-  p0 {ctext},
-  p1 {ctext},
-  p2 {ctext},
-  p3 {ctext},
-  k0 SMALLINT NOT NULL,
-  k1 SMALLINT NOT NULL,
-  k2 SMALLINT NOT NULL,
-  k3 SMALLINT NOT NULL,
-  s0_min {bigint},
-  s0_max {bigint},
-  s1_min {bigint},
-  s1_max {bigint},
-  s2_min {bigint},
-  s2_max {bigint},
-  s3_min {bigint},
-  s3_max {bigint},
-  s4_min {bigint},
-  s4_max {bigint},
-  s5_min {bigint},
-  s5_max {bigint},
-  s6_min {bigint},
-  s6_max {bigint},
-  s7_min {bigint},
-  s7_max {bigint},
-  s8_min {bigint},
-  s8_max {bigint},
-  s9_min {bigint},
-  s9_max {bigint},
-  s10_min {bigint},
-  s10_max {bigint},
-  s11_min {bigint},
-  s11_max {bigint},
-  s12_min {bigint},
-  s12_max {bigint},
-  s13_min {bigint},
-  s13_max {bigint},
-  s14_min {bigint},
-  s14_max {bigint},
-  s15_min {bigint},
-  s15_max {bigint},
+  p0 {ctext}, p1 {ctext}, p2 {ctext}, p3 {ctext},
+  k0 SMALLINT NOT NULL, k1 SMALLINT NOT NULL, k2 SMALLINT NOT NULL, k3 SMALLINT NOT NULL,
+  s0_min {bigint}, s0_max {bigint},
+  s1_min {bigint}, s1_max {bigint},
+  s2_min {bigint}, s2_max {bigint},
+  s3_min {bigint}, s3_max {bigint},
+  s4_min {bigint}, s4_max {bigint},
+  s5_min {bigint}, s5_max {bigint},
+  s6_min {bigint}, s6_max {bigint},
+  s7_min {bigint}, s7_max {bigint},
+  s8_min {bigint}, s8_max {bigint},
+  s9_min {bigint}, s9_max {bigint},
+  s10_min {bigint}, s10_max {bigint},
+  s11_min {bigint}, s11_max {bigint},
+  s12_min {bigint}, s12_max {bigint},
+  s13_min {bigint}, s13_max {bigint},
+  s14_min {bigint}, s14_max {bigint},
+  s15_min {bigint}, s15_max {bigint},
   no_nulls {bigint} NOT NULL,
   all_nulls {bigint} NOT NULL{files_side_columns}
 );
@@ -414,7 +392,7 @@ JOIN dl_tables t ON t.table_id = f.table_id
 JOIN dl_file_json j ON j.file_id = f.file_id
 WHERE f.remove_version IS NULL;
 
--- name: live files, where a file is one row
+-- name: live files, if a file is one row
 -- only: duckdb
 CREATE VIEW dl_v_files AS
 SELECT t.name AS table_name, f.path, f.size, f.num_records, f.modification_time, f.partition_values, f.stats,
