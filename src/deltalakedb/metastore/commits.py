@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from deltalakedb.exceptions import CatalogCorruptError, CommitError, VersionMissingError
 from deltalakedb.metastore import audit
 from deltalakedb.metastore.files import ConcurrentChange
+from deltalakedb.metastore.outbox import put_setting
 from deltalakedb.metastore.snapshots import missing_version
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import decode_json, encode_json
@@ -178,11 +179,9 @@ def note_lost(session: Session, txn_uuid: str, lost: Collection[str], stands: Co
 
     A transaction that is lost in all its tables never was: repeating it does it.
     """
-    session.run(session.sql("tables", "delete setting"), (_LOST + txn_uuid,))
-    if stands:
-        value = encode_json({"lost": sorted(lost), "stands": sorted(stands)})
-        session.run(session.sql("tables", "insert setting"), (_LOST + txn_uuid, value))
-    else:
+    note = encode_json({"lost": sorted(lost), "stands": sorted(stands)}) if stands else None
+    put_setting(session, _LOST + txn_uuid, note)
+    if note is None:
         session.run(session.sql("commits", "delete transaction"), (txn_uuid,))
 
 

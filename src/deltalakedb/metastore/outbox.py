@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from deltalakedb.metastore import audit
 from deltalakedb.protocol.codec import decode_json, encode_json
@@ -142,14 +142,14 @@ def mark_failed(db: SessionSource, table_id: int, version: int, error: str, *, r
 def set_checkpoint(db: SessionSource, table_id: int, version: int) -> None:
     """Record the newest checkpoint, and delete the record that one could not be written."""
     with db.relaxed_write() as session:
-        _note(session, f"{_CHECKPOINT}{table_id}", None)
+        put_setting(session, f"{_CHECKPOINT}{table_id}", None)
         session.run(session.sql("outbox", "set checkpoint"), (version, table_id, version))
 
 
 def checkpoint_failed(db: SessionSource, status: MirrorStatus, error: str, *, retry_in_ms: int) -> None:
     with db.relaxed_write() as session:
         value = [error[:2000], status.checkpoint_attempts + 1, session.now_ms() + retry_in_ms]
-        _note(session, f"{_CHECKPOINT}{status.table_id}", value)
+        put_setting(session, f"{_CHECKPOINT}{status.table_id}", encode_json(value))
 
 
 def missing_manifests(db: SessionSource) -> list[MissingManifest]:
@@ -166,19 +166,20 @@ def manifest_failed(
 ) -> None:
     with db.write() as session:
         value = [list(tables), error[:2000], attempts, session.now_ms() + retry_in_ms]
-        _note(session, _MANIFEST + txn, value)
+        put_setting(session, _MANIFEST + txn, encode_json(value))
 
 
 def forget_manifest(db: SessionSource, txn: str) -> None:
     """Delete the record of a missing manifest: it is there, or no longer needed."""
     with db.relaxed_write() as session:
-        _note(session, _MANIFEST + txn, None)
+        put_setting(session, _MANIFEST + txn, None)
 
 
-def _note(session: Session, name: str, value: list[Any] | None) -> None:
+def put_setting(session: Session, name: str, value: str | None) -> None:
+    """Set or delete a setting of the catalog; another process may do the same at the same time."""
     session.run(session.sql("tables", "delete setting"), (name,))
-    if value is not None:  # another process may record the same at the same time
-        session.run(session.sql("tables", "insert setting unless there"), (name, encode_json(value)))
+    if value is not None:
+        session.run(session.sql("tables", "insert setting"), (name, value))
 
 
 def _manifest(name: str, value: str, now_ms: int) -> MissingManifest:

@@ -16,7 +16,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.metastore import audit, files
-from deltalakedb.metastore.outbox import lag
+from deltalakedb.metastore.outbox import lag, put_setting
 from deltalakedb.metastore.rows import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.storage.store import RealPlaces, real_location
@@ -384,7 +384,5 @@ def setting(db: SessionSource, name: str) -> str | None:
 
 def set_setting(db: SessionSource, name: str, value: str | None) -> None:
     with db.write() as session:
-        session.run(session.sql("tables", "delete setting"), (name,))
-        if value is not None:
-            session.run(session.sql("tables", "insert setting"), (name, value))
+        put_setting(session, name, value)
         audit.record(session, "set setting", setting=name, value=value)

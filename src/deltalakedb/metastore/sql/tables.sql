@@ -86,10 +86,7 @@ SELECT name, value FROM dl_settings WHERE name LIKE ?;
 DELETE FROM dl_settings WHERE name = ?;
 
 -- name: insert setting
-INSERT INTO dl_settings (name, value) VALUES (?, ?);
-
--- name: insert setting unless there
--- for notes of which several may be made at a time
+-- nothing happens if another process has set it since it was deleted
 INSERT INTO dl_settings (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: beginnings
