@@ -81,7 +81,7 @@ def test_one_statement_writes_the_same_rows_as_the_long_way(
     one, other = names
     with count_statements() as counted:
         write_deltalake(one, ROWS, mode="append")
-    assert counted.statements == ["appends.ratify", "outbox.published", "outbox.advance"]
+    assert counted.statements == ["appends.ratify", "outbox.publish ranges"]
     monkeypatch.setattr(PostgresEngine, "dialect", replace(DIALECT, at_once=False))
     with count_statements() as counted:
         write_deltalake(other, ROWS, mode="append")

@@ -104,7 +104,7 @@ def test_creation_is_refused_where_the_settings_forbid_it(catalog_uri: str, tmp_
 def next_version(monkeypatch: pytest.MonkeyPatch) -> int:
     """A later release, whose schema has one step more."""
     step = (
-        "-- name: a column\nALTER TABLE dl_tables ADD COLUMN owner {text};\n"
+        "-- name: a column\nALTER TABLE dl_tables ADD COLUMN owner TEXT;\n"
         "-- name: a table of one engine\n-- only: duckdb\nCREATE TABLE dl_only_duckdb (x {bigint});\n"
         "-- name: a view\nCREATE VIEW dl_v_owners AS SELECT name, owner FROM dl_tables;"
     )

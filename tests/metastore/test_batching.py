@@ -1,4 +1,4 @@
-"""Changes that a session puts by: made together when a batch ends, seen by every question, lost with it."""
+"""Changes wait until a query runs or the transaction ends, and are then made together and in order."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from deltalakedb.address import parse_address
 from deltalakedb.exceptions import CatalogError
 from deltalakedb.metastore.database import Database, close_all
+from deltalakedb.metastore.statements import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,49 +32,66 @@ def settings(database: Database) -> dict[str, str]:
         return dict(session.rows("SELECT name, value FROM dl_settings"))
 
 
-def test_changes_of_a_batch_are_made_together_and_in_order(database: Database) -> None:
+INSERT = Statement("insert", "INSERT INTO dl_settings (name, value) VALUES (?, ?)")
+DELETE = Statement("delete", "DELETE FROM dl_settings WHERE name = ?")
+
+
+def test_changes_of_one_table_are_made_in_order(database: Database) -> None:
     with database.write() as session:
-        with session.batch(1):
-            for number in range(3):
-                with session.batch(1):
-                    session.insert("dl_settings", COLUMNS, [(f"a{number}", "old")])
-                    session.run("INSERT INTO dl_settings (name, value) VALUES (?, ?)", (f"b{number}", "b"))
-            session.barrier()
-            session.update_rows("dl_settings", ("value",), "name", [("new", "a0"), ("newer", "a1")])
-            session.update_rows("dl_settings", ("value",), "name", [("newest", "a2")])
-            session.update_many("DELETE FROM dl_settings WHERE name = ?", [("b0",), ("b1",)])
-        assert session.row("SELECT count(*) FROM dl_settings") == (4,)
-    assert settings(database) == {"a0": "new", "a1": "newer", "a2": "newest", "b2": "b"}
+        for number in range(3):
+            session.insert("dl_settings", COLUMNS, [(f"a{number}", "old")])
+            session.update_many(INSERT, [(f"b{number}", "b")])
+        session.update_rows("dl_settings", ("value",), "name", [("new", "a0"), ("newer", "a1")])
+        session.update_rows("dl_settings", ("value",), "name", [("newest", "a2")])
+        session.update_many(DELETE, [("b0",), ("b1",)])
+        session.insert("dl_settings", COLUMNS, [("b0", "again")])
+        session.update_rows("dl_settings", ("value",), "name", [("last", "b0")])
+        assert session.row("SELECT count(*) FROM dl_settings") == (5,)
+    assert settings(database) == {"a0": "new", "a1": "newer", "a2": "newest", "b0": "last", "b2": "b"}
 
 
-def test_a_question_inside_a_batch_sees_what_was_put_by(database: Database) -> None:
-    with database.write() as session, session.batch(1):
+def test_of_several_updates_of_a_row_the_last_one_counts(database: Database) -> None:
+    with database.write() as session:
+        session.insert("dl_settings", COLUMNS, [("a", "0"), ("b", "0")])
+        session.insert("dl_namespaces", ("name", "properties", "created_at"), [("n", "{}", 1)])
+        for value in ("1", "2", "3"):
+            session.update_rows("dl_settings", ("value",), "name", [(value, "a")])
+        session.update_rows("dl_settings", ("value",), "name", [("4", "b")])
+        session.insert("dl_settings", COLUMNS, [("c", "5")])
+    assert settings(database) == {"a": "3", "b": "4", "c": "5"}
+
+
+def test_a_query_sees_the_changes_that_wait(database: Database) -> None:
+    with database.write() as session:
         session.insert("dl_settings", COLUMNS, [("a", "1")])
         assert session.row("SELECT value FROM dl_settings WHERE name = 'a'") == ("1",)
         session.update_rows("dl_settings", ("value",), "name", [("2", "a")])
         assert session.rows("SELECT value FROM dl_settings") == [("2",)]
 
 
-def test_many_rows_in_a_batch_are_all_there(database: Database) -> None:
-    with database.write() as session, session.batch(1):
+def test_many_rows_do_not_wait(database: Database) -> None:
+    with database.write() as session:
         session.insert("dl_settings", COLUMNS, [("first", "x")])
         session.insert("dl_settings", COLUMNS, [(f"many{n}", "y") for n in range(100)])
         for n in range(70):
             session.insert("dl_settings", COLUMNS, [(f"one{n}", None if n % 2 else "z")][: 1 - n % 2])
-    assert len(settings(database)) == 136
+        session.update_rows("dl_settings", ("value",), "name", [("w", f"many{n}") for n in range(99)])
+    found = settings(database)
+    assert len(found) == 136
+    assert sum(value == "w" for value in found.values()) == 99
 
 
-def test_a_batch_that_fails_leaves_nothing_behind(database: Database) -> None:
+def test_a_transaction_that_fails_leaves_nothing_behind(database: Database) -> None:
     class Stop(Exception):  # noqa: N818
         pass
 
     def work() -> None:
-        with database.write() as session, session.batch(1):
+        with database.write() as session:
             session.insert("dl_settings", COLUMNS, [("a", "1")])
             raise Stop
 
     def wrong() -> None:
-        with database.write() as session, session.batch(1):
+        with database.write() as session:
             session.insert("dl_settings", COLUMNS, [("a", "1")])
             session.insert("dl_no_such_table", COLUMNS, [("a", "1")])
 

@@ -189,7 +189,6 @@ def test_files_of_delta_rs_are_pruned_without_losing_a_row(lake):
             expr,
             table_id=1,
             version=0,
-            head=0,
             slots=slots,
             levels=count_levels(encoded),
             columns=["file_id"],

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltalakedb.metastore.engines.sqlite import WriterQueue
+from deltalakedb.metastore.engines.sqlite import WriterTurn
 from support.processes import Child, event, until
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 WAITERS = 6
+
+
+@contextmanager
+def turn_at(path: Path, timeout: float) -> Iterator[bool]:
+    """Take a turn, if it comes in time, for as long as the block runs."""
+    turn = WriterTurn(path)
+    mine = turn.take(timeout)
+    try:
+        yield mine
+    finally:
+        if mine:
+            turn.release()
 
 
 def waiting(path: Path) -> int:
@@ -22,7 +38,7 @@ def waiting(path: Path) -> int:
 
 def take_turn(path: str, order: str, number: int) -> None:
     """Wait for the turn, and write down that it came."""
-    with WriterQueue(Path(path)).take(60) as mine:
+    with turn_at(Path(path), 60) as mine:
         assert mine
         with Path(order).open("a") as file:
             file.write(f"{number}\n")
@@ -32,7 +48,7 @@ def take_turn(path: str, order: str, number: int) -> None:
 def test_turns_come_in_the_order_of_arrival(tmp_path: Path) -> None:
     path, order = tmp_path / "turn", tmp_path / "order"
     everybody: list[Any] = []
-    with WriterQueue(path).take(1) as mine:
+    with turn_at(path, 1) as mine:
         assert mine
         for number in range(WAITERS):
             if number % 2:
@@ -42,7 +58,7 @@ def test_turns_come_in_the_order_of_arrival(tmp_path: Path) -> None:
                 thread.start()
                 everybody.append(thread)
             until(lambda number=number: waiting(path) == number + 1)  # type: ignore[misc]
-        with WriterQueue(path).take(0.01) as late:
+        with turn_at(path, 0.01) as late:
             assert not late, "somebody who gives up is not served"
     for one in everybody:
         one.result() if isinstance(one, Child) else one.join(60)
@@ -50,7 +66,7 @@ def test_turns_come_in_the_order_of_arrival(tmp_path: Path) -> None:
 
 
 def hold(path: str, held: Any) -> None:
-    with WriterQueue(Path(path)).take(1):
+    with turn_at(Path(path), 1):
         held.set()
         threading.Event().wait(60)
 
@@ -59,8 +75,8 @@ def test_the_turn_of_a_dead_process_is_free(tmp_path: Path) -> None:
     held = event()
     holder = Child(hold, str(tmp_path / "turn"), held, folder=tmp_path)
     assert held.wait(60)
-    with WriterQueue(tmp_path / "turn").take(0.01) as mine:
+    with turn_at(tmp_path / "turn", 0.01) as mine:
         assert not mine
     holder.kill()
-    with WriterQueue(tmp_path / "turn").take(60) as mine:
+    with turn_at(tmp_path / "turn", 60) as mine:
         assert mine

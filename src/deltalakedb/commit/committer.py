@@ -176,6 +176,7 @@ def _attempt(
             if used:
                 # a key: a call with the same id at the same moment, perhaps with no head in common, waits
                 _insert_transaction(session, txn, changes)
+                session.flush()
             # each table as it is now; a foreign commit belongs to a location and not to a name
             seen = [
                 None
@@ -195,13 +196,11 @@ def _attempt(
             if renames:
                 change_names(session, held, renames)
             locked = _resolve_tables(session, seen, changes, renames)
-            with session.batch(1):
-                results = [
-                    write_versions(session, one, change, txn)
-                    for one, change in zip(locked, changes, strict=True)
-                ]
-                if not used:
-                    _insert_transaction(session, txn, changes)
+            results = [
+                write_versions(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
+            ]
+            if not used:
+                _insert_transaction(session, txn, changes)
             for statement in request.statements:
                 statement(session)
             failpoint("commit.before_commit")

@@ -65,8 +65,6 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
     paths = TablePaths(locked.table.location, outside, locked.table.name)
     result, written = Committed(locked.table.head.version, locked.table.head.timestamp), []
     for ordinal, step in enumerate(change.versions, start=first):
-        if ordinal > first:
-            session.barrier()  # the head moves again
         head, name = locked.table.head, locked.table.name
         version, before = head.version + 1, metadata
         protocol, metadata = check_commit(

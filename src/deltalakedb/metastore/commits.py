@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from deltalakedb.exceptions import CatalogCorruptError, CommitError, VersionMissingError
 from deltalakedb.metastore import audit
 from deltalakedb.metastore.files import ConcurrentChange
+from deltalakedb.metastore.outbox import put_setting
 from deltalakedb.metastore.snapshots import missing_version
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import decode_json, encode_json
@@ -91,19 +92,17 @@ def tail(db: SessionSource, table_id: int, after: int, upto: int) -> tuple[int, 
 
 
 def commit_bytes(db: SessionSource, table: Table, version: int) -> bytes:
-    with db.read() as session:
-        found = kept_bytes(session, table.table_id, version)
-        row = one(session, table, version)
-    if row is None:
-        raise missing_version(table, version)
+    found = next(between(db, table, version, version), None)
     if found is None:
+        raise missing_version(table, version)
+    if (data := found[1]) is None:
         raise VersionMissingError(
             f"the bytes of version {version} are no longer kept",
             table=table.name,
             version=version,
             suggestion="read them from _delta_log if that version was published",
         )
-    return checked_bytes(row, found, table=table.name)
+    return data
 
 
 def between(
@@ -180,11 +179,9 @@ def note_lost(session: Session, txn_uuid: str, lost: Collection[str], stands: Co
 
     A transaction that is lost in all its tables never was: repeating it does it.
     """
-    session.run(session.sql("tables", "delete setting"), (_LOST + txn_uuid,))
-    if stands:
-        value = encode_json({"lost": sorted(lost), "stands": sorted(stands)})
-        session.run(session.sql("tables", "insert setting"), (_LOST + txn_uuid, value))
-    else:
+    note = encode_json({"lost": sorted(lost), "stands": sorted(stands)}) if stands else None
+    put_setting(session, _LOST + txn_uuid, note)
+    if note is None:
         session.run(session.sql("commits", "delete transaction"), (txn_uuid,))
 
 
@@ -204,11 +201,10 @@ def insert_transaction(session: Session, txn_uuid: str, count: int, *, new_id: b
     if new_id:
         session.insert("dl_transactions", ("txn_uuid", "committed_at", "actor", "num_commits"), [row])
     else:
-        session.run(session.sql("commits", "insert transaction"), row)
+        session.update_many(session.sql("commits", "insert transaction"), [row])
 
 
 def digest(data: bytes) -> str:
-    """The sha256 by which the catalog knows a commit's bytes."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -224,9 +220,7 @@ def first_since(
 
 
 def operation(session: Session, table_id: int, version: int) -> str | None:
-    """The operation that a commit names."""
-    row = by_id(session, table_id, version)
-    return None if row is None else row.operation
+    return None if (row := by_id(session, table_id, version)) is None else row.operation
 
 
 def application(session: Session, table_id: int, app_id: str) -> tuple[int, int] | None:

@@ -15,8 +15,7 @@ from deltalakedb.metastore.statements import Statement, statements
 from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator, Sequence
 
     from deltalakedb.address import Address
     from deltalakedb.metastore.engines.base import Dialect, Engine, Row, Session
@@ -38,7 +37,7 @@ class Database:
         #: no interrupted import left the files without indexes
         self._indexed = False
         self._identity: object = None
-        #: how often the file was replaced by another one: what was read before says nothing about it
+        #: how often the file was replaced by another one: what was read before is about the old file
         self.exchanges = 0
         self._lock = threading.Lock()
 
@@ -64,16 +63,11 @@ class Database:
         return statements(noun, self.engine.dialect.name)[name]
 
     @contextmanager
-    def _session(
-        self, lend: Callable[[], AbstractContextManager[Session]], *, create: bool = True
-    ) -> Iterator[Session]:
-        self.ensure(create=create)
-        with self.watched(), lend() as session:
-            yield session
-
-    def read(self) -> AbstractContextManager[Session]:
+    def read(self) -> Iterator[Session]:
         """A session for reading; CatalogNotFoundError if there is no catalog yet."""
-        return self._session(self.engine.read, create=False)
+        self.ensure(create=False)
+        with self.watched(), self.engine.read() as session:
+            yield session
 
     def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
         with self.read() as session:
@@ -83,29 +77,30 @@ class Database:
         with self.read() as session:
             return session.row(statement, params)
 
-    def write(self) -> AbstractContextManager[Session]:
+    @contextmanager
+    def write(self) -> Iterator[Session]:
         """A session inside one transaction."""
         self.ensure()
         if not self._indexed:
             from deltalakedb.metastore import imports  # which imports this module's neighbours
 
             self._indexed = imports.rebuild_indexes(self)
-        return self._session(self.engine.write)
+        with self.watched(), self.engine.write() as session:
+            yield session
 
-    def change(
-        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
-    ) -> tuple[list[Row], list[Row]]:
+    @contextmanager
+    def relaxed_write(self) -> Iterator[Session]:
+        """A session for notes that a power cut may lose: they can be found out again."""
         self.ensure()
-        with self.watched():
-            return self.engine.change(statement, params, then)
+        with self.watched(), self.engine.relaxed_write() as session:
+            yield session
 
-    def relaxed_write(self) -> AbstractContextManager[Session]:
-        """A transaction for notes that a power cut may lose: they can be found out again."""
-        return self._session(self.engine.relaxed_write)
-
-    def read_only(self, *, asking: bool = False) -> AbstractContextManager[Session]:
+    @contextmanager
+    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
         """A session in which nothing can be changed; ``asking`` if the caller runs a query at once."""
-        return self._session(lambda: self.engine.read_only(asking=asking), create=False)
+        self.ensure(create=False)
+        with self.watched(), self.engine.read_only(asking=asking) as session:
+            yield session
 
     def ensure(self, *, create: bool = True) -> None:
         """Check the schema once; ``create``: creating or upgrading it if the settings allow.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from deltalakedb.exceptions import CatalogError, TableExistsError
 from deltalakedb.metastore import audit, commits, files, leases, registry
 from deltalakedb.metastore.leases import Lease, extend_lease
-from deltalakedb.metastore.ratify import live_state_versions, revert_rows, set_head, write_commits
+from deltalakedb.metastore.ratify import live_state_versions, revert_rows, set_head
 from deltalakedb.metastore.rows import LockedTable, Table
 from deltalakedb.protocol.codec import decode_json, encode_json
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session, SessionSource
-    from deltalakedb.metastore.ratify import CommitFacts, Ratification
     from deltalakedb.metastore.rows import Head
 
 logger = logging.getLogger(__name__)
@@ -129,16 +128,12 @@ def list_imports(db: SessionSource, name: str | None = None) -> list[ImportRow]:
 
 def _list(db: SessionSource, statement: str, *params: object) -> list[ImportRow]:
     """Imports from the columns of ``{import}``, which are the fields of an ImportRow."""
-    found = [ImportRow(*row) for row in db.rows(db.sql("imports", statement), params)]
-    return [
-        replace(
-            row,
-            plan=decode_json(row.plan),  # type: ignore[arg-type]  # JSON until here
-            details=decode_json(row.details),  # type: ignore[arg-type]
-            deferred_indexes=bool(row.deferred_indexes),
-        )
-        for row in found
-    ]
+    found = []
+    for row in db.rows(db.sql("imports", statement), params):
+        values = dict(zip(_IMPORT_COLUMNS, row, strict=True))
+        texts = {name: decode_json(values[name]) for name in ("plan", "details")}
+        found.append(ImportRow(**values | texts | {"deferred_indexes": bool(values["deferred_indexes"])}))
+    return found
 
 
 def begin(
@@ -257,11 +252,6 @@ def claim_batch(session: Session, import_id: str, batch: int) -> bool:
 def write_claimed_receipt(session: Session, import_id: str, receipt: Receipt) -> None:
     session.run(session.sql("imports", "unclaim receipt"), (import_id, receipt.batch))
     write_receipt(session, import_id, receipt)
-
-
-def note_large_commit(session: Session, table_id: int, commit: Ratification, facts: CommitFacts) -> None:
-    """Write the row of a commit whose bytes stay in the log alone: only their digest is kept."""
-    write_commits(session, table_id, [replace(commit, facts=facts)])
 
 
 def show_table(

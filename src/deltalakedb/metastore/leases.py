@@ -129,7 +129,7 @@ def renew(db: SessionSource, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | N
 
 def extend_lease(session: Session, lease: Lease, ttl_ms: int) -> int:
     until = session.now_ms() + ttl_ms
-    session.run(session.sql("leases", "extend"), (until, lease.name, lease.token, lease.holder))
+    session.update_many(session.sql("leases", "extend"), [(until, lease.name, lease.token, lease.holder)])
     return until
 
 
@@ -141,14 +141,14 @@ def release(db: SessionSource, lease: Lease) -> None:
 
 
 def still_held(session: Session, lease: Lease) -> bool:
-    """Whether a lease is still ours: asked inside the transaction that relies on it."""
+    """Whether a lease is still ours; call it inside the transaction that relies on it."""
     held = (lease.holder, lease.token)
     row = session.row(session.sql("leases", "one"), (lease.name,))
     return row is not None and row[:2] == held and bool(row[2] > session.now_ms())
 
 
 def require(session: Session, lease: Lease, *, work: str, table: str | None = None) -> None:
-    """Raise CatalogBusyError if a lease was lost; asked inside the transaction that relies on it."""
+    """Raise CatalogBusyError if a lease was lost; call it inside the transaction that relies on it."""
     if not still_held(session, lease):
         raise CatalogBusyError(
             f"the lease was lost before {work} was done",

@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"\{(\w+)(?:: ([\w, ]+))?\}")
 
 _CREATE = """CREATE TABLE dl_schema_version (
   version {bigint} NOT NULL,
-  title {text} NOT NULL,
+  title TEXT NOT NULL,
   applied_at {bigint} NOT NULL
 )"""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from deltalakedb.metastore import audit
 from deltalakedb.protocol.codec import decode_json, encode_json
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.read_set import ReadSet
 
-#: the most tables whose updates are certain to fit into one statement
-_MAX_TABLES_PER_STATEMENT: Final = 8
 #: limit for commits held in memory, in bytes; the commit that exceeds it is still loaded
 HELD_BYTES: Final = 16 << 20
 #: settings of the catalog: the pause of all publishing, and errors of checkpoints and manifests
@@ -121,34 +119,18 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
     version between the oldest and the newest of a table is there too.
     """
     now = time.time_ns() // 1_000_000
-    ranges = {table_id: (min(some), max(some)) for table_id, some in sorted(versions.items())}
+    values = [v for table_id, some in versions.items() for v in (table_id, min(some), max(some), now)]
     with database.relaxed_write() as session:
-        if session.dialect.no_plan_cache and len(ranges) > 1:
-            values = [v for table_id, some in ranges.items() for v in (table_id, *some, now)]
-            for name in ("published of tables", "advance tables"):
-                session.run(session.sql("outbox", name).rows(len(ranges), 4), values)
-            return
-        # Publishers of the same tables must not deadlock. The parts of a batch that is sent as one statement
-        # run in reverse order, so tables are locked by descending id, the watermark of each table first.
-        if len(ranges) > _MAX_TABLES_PER_STATEMENT:
-            lock = session.sql("outbox", "lock").expand(len(ranges))
-            session.rows(lock.then(session.dialect.lock_rows), list(ranges))
-        with session.batch(2 * len(ranges)):
-            for table_id, (oldest, newest) in ranges.items():
-                mark_range(session, table_id, oldest, newest, now)
-                advance(session, table_id, newest, now)
+        for statement in session.all_sql("outbox", "publish "):
+            session.run(statement.rows(len(versions), 4), values)
 
 
 def mark_range(session: Session, table_id: int, oldest: int, newest: int, now: int) -> None:
-    if oldest == newest:
-        session.run(session.sql("outbox", "published"), (now, table_id, newest))
-    else:
-        session.run(session.sql("outbox", "published range"), (now, table_id, oldest, newest))
+    session.run(session.sql("outbox", "published"), (now, table_id, oldest, newest))
 
 
-def advance(session: Session, table_id: int, version: int, now: int | None = None) -> None:
-    at = session.now_ms() if now is None else now
-    session.run(session.sql("outbox", "advance"), (version, at, table_id, version))
+def advance(session: Session, table_id: int, version: int) -> None:
+    session.run(session.sql("outbox", "advance"), (version, session.now_ms(), table_id, version))
 
 
 def mark_failed(db: SessionSource, table_id: int, version: int, error: str, *, retry_in_ms: int) -> None:
@@ -160,14 +142,14 @@ def mark_failed(db: SessionSource, table_id: int, version: int, error: str, *, r
 def set_checkpoint(db: SessionSource, table_id: int, version: int) -> None:
     """Record the newest checkpoint, and delete the record that one could not be written."""
     with db.relaxed_write() as session:
-        _note(session, f"{_CHECKPOINT}{table_id}", None)
+        put_setting(session, f"{_CHECKPOINT}{table_id}", None)
         session.run(session.sql("outbox", "set checkpoint"), (version, table_id, version))
 
 
 def checkpoint_failed(db: SessionSource, status: MirrorStatus, error: str, *, retry_in_ms: int) -> None:
     with db.relaxed_write() as session:
         value = [error[:2000], status.checkpoint_attempts + 1, session.now_ms() + retry_in_ms]
-        _note(session, f"{_CHECKPOINT}{status.table_id}", value)
+        put_setting(session, f"{_CHECKPOINT}{status.table_id}", encode_json(value))
 
 
 def missing_manifests(db: SessionSource) -> list[MissingManifest]:
@@ -184,19 +166,20 @@ def manifest_failed(
 ) -> None:
     with db.write() as session:
         value = [list(tables), error[:2000], attempts, session.now_ms() + retry_in_ms]
-        _note(session, _MANIFEST + txn, value)
+        put_setting(session, _MANIFEST + txn, encode_json(value))
 
 
 def forget_manifest(db: SessionSource, txn: str) -> None:
     """Delete the record of a missing manifest: it is there, or no longer needed."""
     with db.relaxed_write() as session:
-        _note(session, _MANIFEST + txn, None)
+        put_setting(session, _MANIFEST + txn, None)
 
 
-def _note(session: Session, name: str, value: list[Any] | None) -> None:
+def put_setting(session: Session, name: str, value: str | None) -> None:
+    """Set or delete a setting of the catalog; another process may do the same at the same time."""
     session.run(session.sql("tables", "delete setting"), (name,))
-    if value is not None:  # another process may record the same at the same time
-        session.run(session.sql("tables", "insert setting unless there"), (name, encode_json(value)))
+    if value is not None:
+        session.run(session.sql("tables", "insert setting"), (name, value))
 
 
 def _manifest(name: str, value: str, now_ms: int) -> MissingManifest:

@@ -45,7 +45,7 @@ State: TypeAlias = Metadata | Protocol | Txn | DomainMetadata
 
 @dataclass(frozen=True, slots=True)
 class CommitFacts:
-    """What a commit's row says about its files, and about bytes that are not kept."""
+    """What a commit's row says about its files and its bytes."""
 
     data_change: bool
     added: int
@@ -89,19 +89,16 @@ class Ratification:
     def info(self) -> CommitInfo | None:
         return next((a for a in self.actions if isinstance(a, CommitInfo)), None)
 
-    @property
-    def sha256(self) -> str | None:
-        if self.data is not None:
-            return commits.digest(self.data)
-        return None if self.facts is None else self.facts.sha256
-
-    @property
     def counted(self) -> CommitFacts:
-        if self.facts is not None:
-            return self.facts
-        files = [a for a in self.actions if isinstance(a, Add | Remove)]
-        added = sum(isinstance(a, Add) for a in files)
-        return CommitFacts(any(a.data_change for a in files), added, len(files) - added)
+        """The facts that were given, or counted from the actions; digest and size of the bytes."""
+        facts = self.facts
+        if facts is None:
+            files = [a for a in self.actions if isinstance(a, Add | Remove)]
+            added = sum(isinstance(a, Add) for a in files)
+            facts = CommitFacts(any(a.data_change for a in files), added, len(files) - added)
+        if self.data is None or facts.sha256 is not None:
+            return facts
+        return replace(facts, sha256=commits.digest(self.data), size=len(self.data))
 
 
 def ratify(session: Session, locked: LockedTable, commit: Ratification) -> LockedTable:
@@ -118,51 +115,41 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
         session, table.table_id, locked.next_file_seq, encoder, files.Counts.of(head), live
     )
     if (streamed := commit.streamed) is None:
-        facts = commit.counted
+        facts = commit.counted()
     else:
         changes.apply_pieces(commit.version, streamed.pieces(Remove))
         changes.apply_pieces(commit.version, streamed.pieces(Add))
         counts = (changes.data_change, changes.added, changes.removed)
         facts = CommitFacts(*counts, streamed.sha256, streamed.size)
-    commit = replace(commit, facts=facts)
-    with session.batch(len(adds) + len(removes)):
-        changes.apply(commit.version, (*removes, *adds))
-        changes.rows.flush()
-        write_commits(session, table.table_id, [commit])
-        first = commit.version if head.version < 0 else head.first_version
-        metadata, protocol = state_versions(locked, commit.version, commit.actions)
-        moved = replace(
-            locked,
-            table=replace(table, head=changes.counts.head(commit.version, commit.timestamp, first)),
-            next_file_seq=changes.rows.next_seq,
-            metadata_version=metadata,
-            protocol_version=protocol,
-            shape=locked.shape if state is None else uuid.uuid4().hex,
-            digest=commit.sha256,
-        )
-        set_head(session, moved)
-        audit.record(
-            session,
-            "commit",
-            table,
-            version=commit.version,
-            txn=commit.txn_uuid,
-            at=commit.timestamp,
-            operation=commit.info and commit.info.operation,
-            added=facts.added,
-            removed=facts.removed,
-            origin=commit.origin,
-        )
-    return moved
-
-
-def state_versions(locked: LockedTable, version: int, actions: Sequence[Action]) -> tuple[int, int]:
-    """Since when the live metadata and protocol hold after some actions."""
-    metadata, protocol = (any(isinstance(a, kind) for a in actions) for kind in (Metadata, Protocol))
-    return (
-        version if metadata else locked.metadata_version,
-        version if protocol else locked.protocol_version,
+    commit, info = replace(commit, facts=facts), commit.info
+    changes.apply(commit.version, (*removes, *adds))
+    changes.rows.flush()
+    write_commits(session, table.table_id, [commit])
+    first = commit.version if head.version < 0 else head.first_version
+    kinds = set(map(type, commit.actions))
+    moved = replace(
+        locked,
+        table=replace(table, head=changes.counts.head(commit.version, commit.timestamp, first)),
+        next_file_seq=changes.rows.next_seq,
+        metadata_version=commit.version if Metadata in kinds else locked.metadata_version,
+        protocol_version=commit.version if Protocol in kinds else locked.protocol_version,
+        shape=locked.shape if state is None else uuid.uuid4().hex,
+        digest=facts.sha256,
     )
+    set_head(session, moved)
+    audit.record(
+        session,
+        "commit",
+        table,
+        version=commit.version,
+        txn=commit.txn_uuid,
+        at=commit.timestamp,
+        operation=info and info.operation,
+        added=facts.added,
+        removed=facts.removed,
+        origin=commit.origin,
+    )
+    return moved
 
 
 def apply_state(
@@ -184,7 +171,8 @@ def apply_state(
                 kind, table = "domain", "dl_domains"
                 own = {"domain": action.domain, "removed": action.removed}
         # the first of its own columns is its name
-        session.run(session.sql("snapshots", f"close {kind}"), (version, table_id, *list(own.values())[:1]))
+        ended = (version, table_id, *list(own.values())[:1])
+        session.update_many(session.sql("snapshots", f"close {kind}"), [ended])
         row = {"table_id": table_id, **own, "add_version": version, "raw": encode_json(action.to_dict())}
         session.insert(table, tuple(row), [tuple(row.values())])
         if isinstance(action, Metadata):
@@ -224,7 +212,7 @@ def write_commits(session: Session, table_id: int, ratified: Sequence[Ratificati
 
 
 def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
-    info, facts = commit.info, commit.counted
+    info, facts = commit.info, commit.counted()
     return (
         table_id,
         commit.version,
@@ -239,8 +227,8 @@ def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
         None if info is None else encode_json(info.to_dict()),
         commit.origin,
         audit.actor(),
-        commit.sha256,
-        facts.size if commit.data is None else len(commit.data),
+        facts.sha256,
+        facts.size,
     )
 
 
@@ -274,15 +262,12 @@ def revert(session: Session, locked: LockedTable, first: int) -> None:
 def revert_rows(session: Session, table_id: int, first: int) -> None:
     """Delete the rows of versions from one on, without moving the head."""
     files.revert_files(session, table_id, first)
-    changes = [f"DELETE FROM {table} WHERE table_id = ? AND add_version >= ?" for table in _INTERVALS]  # noqa: S608
-    changes += [
-        f"UPDATE {table} SET remove_version = NULL WHERE table_id = ? AND remove_version >= ?"  # noqa: S608
-        for table in _INTERVALS
-    ]
+    for table in _INTERVALS:
+        session.run(f"DELETE FROM {table} WHERE table_id = ? AND add_version >= ?", (table_id, first))  # noqa: S608
+        reopen = f"UPDATE {table} SET remove_version = NULL WHERE table_id = ? AND remove_version >= ?"  # noqa: S608
+        session.run(reopen, (table_id, first))
     for table in ("dl_outbox", "dl_commit_bytes", "dl_commits"):
-        changes.append(f"DELETE FROM {table} WHERE table_id = ? AND version >= ?")  # noqa: S608
-    for change in changes:
-        session.run(change, (table_id, first))
+        session.run(f"DELETE FROM {table} WHERE table_id = ? AND version >= ?", (table_id, first))  # noqa: S608
 
 
 def live_state_versions(session: Session, table_id: int) -> tuple[int, int]:

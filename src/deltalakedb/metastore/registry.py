@@ -16,7 +16,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.metastore import audit, files
-from deltalakedb.metastore.outbox import lag
+from deltalakedb.metastore.outbox import lag, put_setting
 from deltalakedb.metastore.rows import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.storage.store import RealPlaces, real_location
@@ -31,7 +31,6 @@ _TABLES = (
     "dl_domains", "dl_txns", "dl_metadata", "dl_protocol", "dl_vacuumed", "dl_outbox", "dl_commit_bytes",
     "dl_commits", "dl_mirror", "dl_heads", "dl_tables",
 )  # fmt: skip
-_EMPTY = Head(-1, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +44,8 @@ class Namespace:
 
 
 def list_tables(db: SessionSource, *, namespace: str | None = None) -> list[Table]:
-    tables = [table_from_row(r) for r in db.rows(db.sql("tables", "list"))]
-    if namespace is None:
-        return tables
-    return [t for t in tables if t.name.startswith(f"{namespace}.")]
+    tables = map(table_from_row, db.rows(db.sql("tables", "list")))
+    return [t for t in tables if namespace is None or t.name.startswith(f"{namespace}.")]
 
 
 def find(db: SessionSource, name: str) -> Table:
@@ -69,11 +66,11 @@ FOLLOWING = "following"
 def refuse_followed(table: Table) -> None:
     if table.state == FOLLOWING:
         raise TableFollowedError(
-            "the table is a read-only copy: others write it, and the catalog follows",
+            "the table is a read-only copy of a table that other writers own",
             table=table.name,
             version=table.head.version,
-            suggestion=f"write to {table.location} as its owners do; to own it here, `deltasql rollback` the "
-            "copy and import the table without --follow",
+            suggestion=f"write to {table.location} as its owners do; to own it here, remove the copy with "
+            "`deltasql rollback` and import the table without --follow",
         )
 
 
@@ -113,7 +110,8 @@ def insert(
     tags, settings = dict(tags or {}), dict(settings or {})
     table_id = insert_row(session, name, location, "active", comment, tags, settings)
     insert_head(session, table_id, -1)
-    table = Table(table_id, name, location, "active", None, comment, tags, settings, now, now, _EMPTY)
+    head = Head(-1, 0, 0, 0, 0, 0, 0)
+    table = Table(table_id, name, location, "active", None, comment, tags, settings, now, now, head)
     audit.record(session, "create table", table, at=now, location=location)
     return LockedTable(table, 0)
 
@@ -138,8 +136,8 @@ def insert_row(
 
 
 def insert_head(session: Session, table_id: int, published_version: int) -> None:
-    session.run(session.sql("tables", "insert head"), (table_id,))
-    session.run(session.sql("tables", "insert mirror"), (table_id, published_version))
+    session.update_many(session.sql("tables", "insert head"), [(table_id,)])
+    session.update_many(session.sql("tables", "insert mirror"), [(table_id, published_version)])
 
 
 def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = False) -> None:
@@ -259,14 +257,13 @@ def change_names(session: Session, held: Mapping[int, LockedTable], changes: Seq
         still_there(held, change.table)
     for change in changes:
         if change.new_name is None:
-            _drop(session, held[change.table.table_id].table, force=change.force)
+            forget(session, held[change.table.table_id].table, force=change.force)
     renames = [(c.table, c.new_name) for c in changes if c.new_name is not None]
     left = {table.name for table, _ in renames}
     if any(name in left for _, name in renames):
         # names are unique at every moment, so move them out of the way; no table can have such a name
-        for table, _ in renames:
-            values = (f"~{uuid.uuid4()}", session.now_ms(), table.table_id)
-            session.run(session.sql("tables", "rename"), values)
+        moves = [(f"~{uuid.uuid4()}", session.now_ms(), table.table_id) for table, _ in renames]
+        session.update_many(session.sql("tables", "rename"), moves)
     for table, name in renames:
         _rename(session, table, name)
 
@@ -274,7 +271,7 @@ def change_names(session: Session, held: Mapping[int, LockedTable], changes: Seq
 def drop_table(db: SessionSource, name: str, *, force: bool = False) -> Table:
     with db.write() as session:
         table = _locked(session, name)
-        _drop(session, table, force=force)
+        forget(session, table, force=force)
         return table
 
 
@@ -293,14 +290,10 @@ def refuse_unpublished(session: Session, table: Table) -> None:
         )
 
 
-def _drop(session: Session, table: Table, *, force: bool) -> None:
+def forget(session: Session, table: Table, *, force: bool = True) -> None:
+    """Delete every row of a table whose head is locked; data files and `_delta_log` stay."""
     if not force:
         refuse_unpublished(session, table)
-    forget(session, table)
-
-
-def forget(session: Session, table: Table) -> None:
-    """Delete every row of a table whose head is locked; data files and `_delta_log` stay."""
     delete_rows(session, table.table_id)
     audit.record(session, "drop table", table, version=table.head.version, location=table.location)
 
@@ -341,32 +334,30 @@ def still_there(held: Mapping[int, LockedTable], table: Table, *, named: bool = 
         raise TableMissingError(
             f"the table {table.name!r} was {how} in the meantime",
             table=table.name,
-            suggestion="look at the catalog's tables and repeat the transaction",
+            suggestion="check the catalog's tables, then repeat the transaction",
         )
     return found
 
 
 def namespaces(db: SessionSource) -> list[Namespace]:
     """Namespaces that were created, and those that tables' names imply."""
-    with db.read() as session:
-        found = {n.name: n for n in _created_namespaces(session)}
-        tables = list_tables(session)
-    for table in tables:
-        if table.namespace and table.namespace not in found:
-            found[table.namespace] = Namespace(table.namespace, None, {}, table.created_at)
-    return [found[k] for k in sorted(found)]
+    found = _created_namespaces(db)
+    for table in list_tables(db):
+        if (name := table.namespace) is not None:
+            found.setdefault(name, Namespace(name, None, {}, table.created_at))
+    return [found[name] for name in sorted(found)]
 
 
-def _created_namespaces(session: Session) -> list[Namespace]:
-    rows = session.rows(session.sql("tables", "namespaces"))
-    return [Namespace(name, comment, decode_json(text), at) for name, comment, text, at in rows]
+def _created_namespaces(db: SessionSource) -> dict[str, Namespace]:
+    rows = db.rows(db.sql("tables", "namespaces"))
+    return {name: Namespace(name, comment, decode_json(text), at) for name, comment, text, at in rows}
 
 
 def create_namespace(
     db: SessionSource, name: str, *, comment: str | None = None, properties: Mapping[str, str] | None = None
 ) -> Namespace:
     with db.write() as session:
-        if any(n.name == name for n in _created_namespaces(session)):
+        if name in _created_namespaces(session):
             raise TableExistsError(f"the namespace {name!r} exists", suggestion="use it, or another name")
         made = Namespace(name, comment, dict(properties or {}), session.now_ms())
         values = (name, comment, encode_json(made.properties), made.created_at)
@@ -393,7 +384,5 @@ def setting(db: SessionSource, name: str) -> str | None:
 
 def set_setting(db: SessionSource, name: str, value: str | None) -> None:
     with db.write() as session:
-        session.run(session.sql("tables", "delete setting"), (name,))
-        if value is not None:
-            session.run(session.sql("tables", "insert setting"), (name, value))
+        put_setting(session, name, value)
         audit.record(session, "set setting", setting=name, value=value)

@@ -112,11 +112,7 @@ class File(JsonValue):
 
     def to_dict(self) -> dict[str, Any]:
         """The file as plain data."""
-        return {
-            "add": self.add.to_dict(),
-            "add_version": self.add_version,
-            "num_records": self.num_records,
-        }
+        return {"add": self.add.to_dict(), "add_version": self.add_version, "num_records": self.num_records}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

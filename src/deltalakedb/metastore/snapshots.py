@@ -94,11 +94,11 @@ def domains(db: SessionSource, table: Table, version: int) -> Mapping[str, Domai
     return {d.domain: d for d in found}
 
 
-def _opened(row: Row, asked: int | None) -> OpenTable:
+def _opened(row: Row, wanted: int | None) -> OpenTable:
     table = table_from_row(row)
     version, timestamp, metadata, protocol = row[TABLE_COLUMNS:]
     if version is None or version < table.head.first_version or version > table.head.version:
-        raise missing_version(table, asked if asked is not None else version)
+        raise missing_version(table, version if wanted is None else wanted)
     if metadata is None or protocol is None:
         raise CatalogError(
             f"the catalog has no metadata or protocol for version {version}",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _HEADER = re.compile(r"^-- name: (?P<name>.+)$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>.+)$", re.MULTILINE)
 _TOKEN = re.compile(r"\{\w+\}")
-#: the clocks of servers, in epoch milliseconds: asked along with other things, since a round trip is a wait
+#: the clocks of servers, in epoch milliseconds: part of other queries, to save a round trip
 _CLOCKS: Final = {"postgres": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"}
 _COMMENT = re.compile(r"^--.*$", re.MULTILINE)
 

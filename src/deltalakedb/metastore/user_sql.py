@@ -22,7 +22,7 @@ _CONTROL = {
     "release", "reset", "rollback", "savepoint", "set", "start", "use", "vacuum",
 }  # fmt: skip
 #: what a user's own query may begin with
-QUESTIONS: Final = frozenset({"select", "with", "values", "explain", "from", "show", "describe", "table"})
+QUERY_WORDS: Final = frozenset({"select", "with", "values", "explain", "from", "show", "describe", "table"})
 _WORD = re.compile(r"[A-Za-z]+")
 _SKIPPED = re.compile(r"[ \t\n\r\f\v(;]+|--[^\r\n]*|/\*")
 _COMMENT_MARK = re.compile(r"/\*|\*/")
@@ -54,15 +54,15 @@ def is_ours(name: str | None) -> bool:
     return name is not None and name.lower().startswith("dl_")
 
 
-def no_question() -> CatalogError:
+def not_a_query() -> CatalogError:
     return CatalogError(
         "only queries are allowed: they cannot change data or settings, or read files",
-        suggestion=f"begin with one of {', '.join(sorted(QUESTIONS)).upper()}; change tables of your own "
+        suggestion=f"begin with one of {', '.join(sorted(QUERY_WORDS)).upper()}; change tables of your own "
         "with execute() in a transaction",
     )
 
 
-def disturbing(what: str) -> InvalidArgumentError:
+def interferes(what: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"{what} would interfere with the transaction",
         suggestion="leave the with block to commit, raise an exception to roll back; other statements "
@@ -70,7 +70,7 @@ def disturbing(what: str) -> InvalidArgumentError:
     )
 
 
-def not_theirs() -> InvalidArgumentError:
+def protected_table() -> InvalidArgumentError:
     return InvalidArgumentError(
         "the catalog's own tables (dl_…) change through its functions only",
         suggestion="read them with query(); the dl_v_… views are documented",
@@ -86,9 +86,9 @@ def checked_statement(sql: str) -> str:
     if ";" in plain:
         raise InvalidArgumentError("one statement at a time", suggestion="call execute once for each")
     if word in _CONTROL:
-        raise disturbing(word.upper())
+        raise interferes(word.upper())
     if _OUR_TABLE.search(plain):
-        raise not_theirs()
+        raise protected_table()
     return text
 
 

@@ -33,9 +33,8 @@ def record(session: Session, table_id: int, paths: Collection[str]) -> int:
     """
     version = _head(session, table_id)
     _each(session, "forget", (table_id,), paths)
-    columns = ("table_id", "path_hash", "path", "started", "ended")
-    rows = [(table_id, path_hash(path), path, version, None) for path in paths]
-    session.insert("dl_vacuumed", columns, rows)
+    rows = [(table_id, path_hash(path), path, version) for path in paths]
+    session.insert("dl_vacuumed", ("table_id", "path_hash", "path", "started"), rows)
     return version
 
 
@@ -44,16 +43,14 @@ def release(session: Session, table_id: int, started: int, paths: Collection[str
 
 
 def end(session: Session, table_id: int, paths: Collection[str]) -> None:
-    """Note that files are gone, whichever vacuums deleted them."""
+    """Record that files are deleted, whichever vacuums deleted them."""
     _each(session, "end", (_head(session, table_id), table_id), paths)
 
 
 def among(session: Session, table_id: int, paths: Collection[str]) -> list[Vacuumed]:
-    found = []
-    for part in hash_parts(paths):
-        rows = session.rows(session.sql("vacuumed", "among").expand(len(part)), (table_id, *part))
-        found += [Vacuumed(*row) for row in rows if row[0] in paths]
-    return found
+    sql, parts = session.sql("vacuumed", "among"), hash_parts(paths)
+    rows = (row for part in parts for row in session.rows(sql.expand(len(part)), (table_id, *part)))
+    return [Vacuumed(*row) for row in rows if row[0] in paths]
 
 
 def ended(db: SessionSource, table: Table) -> dict[str, int]:

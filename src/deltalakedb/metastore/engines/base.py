@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import abc
 import os
+import re
 import time
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 import pyarrow as pa
 from arro3.core import Array, DataType
@@ -24,10 +26,10 @@ from deltalakedb.exceptions import (
     commit_interrupted,
 )
 from deltalakedb.metastore.statements import statements
-from deltalakedb.metastore.user_sql import QUESTIONS, first_word, no_question
+from deltalakedb.metastore.user_sql import QUERY_WORDS, first_word, not_a_query
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from deltalakedb.address import Address
@@ -43,13 +45,14 @@ Rows: TypeAlias = "Sequence[Sequence[Any]]"
 #: caller, so that the same function also serves a caller that is inside a transaction
 SessionSource: TypeAlias = "Database | Session"
 
-#: rows of a batch that are written at once
+#: so many rows of one kind do not wait
 _MANY: Final = 64
+_TABLE: Final = re.compile(r"\bdl_\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """An engine's facts, read as attributes and never asked by name."""
+    """An engine's facts; the flow reads these attributes and never asks for the engine's name."""
 
     name: str
     #: tokens that migrations use: types and generated ids
@@ -64,8 +67,6 @@ class Dialect:
     lock_rows: str = ""
     #: a blind append is one statement, since a head must not be locked while a client is waited for
     at_once: bool = False
-    #: every execution is planned again: one statement for many rows beats one run for each
-    no_plan_cache: bool = False
     #: what is run before many rows are loaded, and after it, outside of a transaction
     before_load: tuple[str, ...] = ()
     after_load: tuple[str, ...] = ()
@@ -83,15 +84,33 @@ class Durability:
     suggestion: str | None = None
 
 
+class Change(NamedTuple):
+    """A kind of change: the statement for one row; an insert has columns, an update by key has a key too."""
+
+    table: str
+    sql: str
+    columns: tuple[str, ...] = ()
+    key: str | None = None
+
+    def may_precede(self, other: Change) -> bool:
+        """Whether the result is the same if this is moved before another change of the same table."""
+        return bool(self.columns) and self.key is None and other.key is not None
+
+
 class Session(abc.ABC):
-    """One connection, lent for one piece of work. SQL has ``?`` placeholders on every engine."""
+    """One connection, lent for one piece of work. SQL has ``?`` placeholders on every engine.
+
+    Inside a transaction, inserts and updates wait until a query runs or the transaction ends. Those of one
+    kind are written together; changes of one table keep their order.
+    """
 
     engine: Engine
 
-    def __init__(self) -> None:
-        self._depth = 0
-        #: changes of a batch by kind, in the order in which the first of each kind came
-        self._waiting: dict[tuple[str, ...], tuple[list[Sequence[Any]], Callable[[Rows], None]]] = {}
+    def __init__(self, engine: Engine, *, defers: bool = False) -> None:
+        self.engine = engine
+        self._defers = defers
+        #: waiting changes by table; a table's later changes are in later groups
+        self._groups: list[dict[str, tuple[Change, list[Sequence[Any]]]]] = []
 
     @property
     def dialect(self) -> Dialect:
@@ -100,6 +119,11 @@ class Session(abc.ABC):
     def sql(self, noun: str, name: str) -> Statement:
         """A named statement in this engine's form."""
         return statements(noun, self.engine.dialect.name)[name]
+
+    def all_sql(self, noun: str, prefix: str) -> list[Statement]:
+        """The statements whose names begin with ``prefix`` that this engine has, in order."""
+        found = statements(noun, self.engine.dialect.name)
+        return [statement for name, statement in found.items() if name.startswith(prefix)]
 
     def read(self) -> AbstractContextManager[Self]:
         """This session, for functions that take a `SessionSource`."""
@@ -113,16 +137,8 @@ class Session(abc.ABC):
         """Run a statement and return the driver's cursor."""
 
     @abc.abstractmethod
-    def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
-        """Insert rows now, by the engine's fastest way."""
-
-    @abc.abstractmethod
-    def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
-        """Run one statement for many parameter sets now."""
-
-    def _update(self, table: str, columns: Sequence[str], key: str, rows: Rows) -> None:
-        """Update rows by their key now."""
-        self._run_many(update_by_key(table, columns, key), rows)
+    def _write(self, change: Change, rows: Rows) -> None:
+        """Make one kind of change for some rows now, by the engine's fastest way."""
 
     @abc.abstractmethod
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
@@ -133,12 +149,8 @@ class Session(abc.ABC):
         return rows_to_arrow(self.rows(statement, params), schema)
 
     def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
-        """Run a statement; the number of rows it touched, or -1 if that is not known."""
-        if not self._depth:
-            return self._changed(self._call(statement, params))
-        self._count(statement)
-        self.update_many(statement, [params])
-        return -1
+        """Run a statement now; the number of rows it touched, or -1 if that is not known."""
+        return int(self._call(statement, params).rowcount)
 
     def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
         """All rows of a query."""
@@ -167,62 +179,63 @@ class Session(abc.ABC):
 
     def _check_query(self, sql: str) -> None:
         """Refuse what is no query: a COMMIT or a setting would lead out of the read-only session."""
-        if first_word(sql) not in QUESTIONS:
-            raise no_question()
+        if first_word(sql) not in QUERY_WORDS:
+            raise not_a_query()
 
-    def insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
+    def insert(self, table: str, columns: tuple[str, ...], rows: Rows) -> None:
         """Insert rows, by the engine's fastest way if they are many."""
-        self._collect(("insert", table, *columns), rows, lambda r: self._insert(table, columns, r))
+        self._collect(_insertion(table, columns), rows)
 
-    def update_rows(self, table: str, columns: Sequence[str], key: str, rows: Rows) -> None:
+    def update_rows(self, table: str, columns: tuple[str, ...], key: str, rows: Rows) -> None:
         """Set ``columns`` of many rows, each given as its new values followed by its key."""
-        kind = ("update", table, key, *columns)
-        self._collect(kind, rows, lambda r: self._update(table, columns, key, r))
+        self._collect(_update_by_key(table, columns, key), rows)
 
-    def update_many(self, statement: Statement | str, params: Rows) -> None:
-        """Run one statement for many parameter sets."""
-        sql = str(statement)
-        self._collect((sql,), params, lambda r: self._run_many(sql, r))
+    def update_many(self, statement: Statement, params: Rows) -> None:
+        """Run one statement, which changes one table, for many parameter sets: each for other rows."""
+        self._collect(_statement(statement.sql), params)
 
-    @contextmanager
-    def batch(self, rows: int) -> Iterator[None]:  # noqa: ARG002 - engines with a wire care
-        """Changes of ``rows`` rows or fewer whose results are not needed: those of one kind go together.
-
-        They are written when the batch ends, when a query runs, or at a barrier.
-        """
-        self._depth += 1
-        try:
-            yield
-        except BaseException:
-            self._waiting.clear()  # the transaction ends without them
-            raise
-        finally:
-            self._depth -= 1
-        if not self._depth:
-            self._flush()
-
-    def barrier(self) -> None:
-        """What follows in a batch may change rows that what came before in it has changed."""
-        self._flush()
-
-    def _flush(self) -> None:
-        """Write what waits."""
-        if self._waiting:
-            waiting, self._waiting = self._waiting, {}
-            for rows, write in waiting.values():
-                write(rows)
-
-    def _collect(self, kind: tuple[str, ...], rows: Rows, write: Callable[[Rows], None]) -> None:
+    def _collect(self, change: Change, rows: Rows) -> None:
         if not rows:
             return
-        if not self._depth or len(rows) >= _MANY:
-            self._flush()
-            write(rows)
+        if not self._defers or len(rows) >= _MANY:
+            self.flush()
+            self._write(change, rows)
             return
-        waiting = self._waiting.setdefault(kind, ([], write))[0]
-        waiting += rows
-        if len(waiting) >= _MANY:
-            self._flush()
+        after = 0
+        for number, group in reversed(list(enumerate(self._groups, start=1))):
+            if (found := group.get(change.table)) is None:
+                continue
+            known, waiting = found
+            if known == change and change.columns:
+                waiting += rows
+                if change.key is not None:  # of several updates of a row, the last one counts
+                    waiting[:] = {row[-1]: row for row in waiting}.values()
+                if len(waiting) >= _MANY:
+                    self.flush()
+                return
+            after = max(after, number)
+            if not change.may_precede(known):
+                break
+        if after == len(self._groups):
+            self._groups.append({})
+        self._groups[after][change.table] = (change, list(rows))
+
+    def flush(self) -> None:
+        """Make the changes that wait."""
+        groups, self._groups = self._groups, []
+        for group in groups:
+            for change, rows in group.values():
+                self._write(change, rows)
+
+    def change(
+        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
+    ) -> tuple[list[Row], list[Row]]:
+        """Run a statement that is a transaction by itself, and a query in the same round trip.
+
+        Returns the rows of both. The query runs once the change has the locks that it waits for.
+        CommitUnknownError if the connection broke, and the change may have happened.
+        """
+        raise NotImplementedError(f"{self.dialect.name} has no such statements")
 
     def now_ms(self) -> int:
         """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
@@ -232,17 +245,15 @@ class Session(abc.ABC):
         """Take the database's time from an answer that brought it along."""
 
     def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
-        self._flush()
-        self._count(statement)
+        if self._groups:
+            self.flush()
+        if telemetry.active():
+            self._count(statement)
         return self._execute(str(statement), params)
 
-    def _changed(self, cursor: Any) -> int:
-        return int(cursor.rowcount)
-
     def _count(self, statement: Statement | str) -> None:
-        if telemetry.active():
-            label = getattr(statement, "name", "built")
-            telemetry.emit("sql_statement", 1, engine=self.engine.dialect.name, statement=label)
+        label = getattr(statement, "name", "built")
+        telemetry.emit("sql_statement", 1, engine=self.engine.dialect.name, statement=label)
 
 
 class Engine(abc.ABC):
@@ -280,16 +291,6 @@ class Engine(abc.ABC):
     def close(self) -> None:
         """Close every connection that is not lent."""
 
-    def change(
-        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
-    ) -> tuple[list[Row], list[Row]]:
-        """Run a statement that is a transaction by itself, and a query in the same round trip.
-
-        Returns the rows of both. The query runs once the change has the locks that it waits for.
-        CommitUnknownError if the connection broke, and the change may have happened.
-        """
-        raise NotImplementedError(f"{self.dialect.name} does nothing at once")
-
     def is_absent(self) -> bool:
         """Whether connecting would create the database, which only writers may do."""
         return False
@@ -303,7 +304,10 @@ class Engine(abc.ABC):
         return None
 
     def relaxed_write(self) -> AbstractContextManager[Session]:
-        """A transaction that a power cut may lose, for notes that can be found out again."""
+        """A session for notes that can be found out again: a power cut may lose them, and they may run twice.
+
+        Each statement may be a transaction by itself.
+        """
         return self.write()
 
     def durability(self) -> Durability:
@@ -336,7 +340,7 @@ class FileEngine(Engine):
             return True
         except OSError as error:
             raise CatalogAccessError(
-                f"cannot look at {self.path}: {os.strerror(error.errno or 0)}",
+                f"cannot access {self.path}: {os.strerror(error.errno or 0)}",
                 suggestion="check the rights of the file and of the folders above it",
             ) from error
         return False
@@ -415,8 +419,22 @@ class FileEngine(Engine):
             raise commit_interrupted(error, by_database=True) from error
 
 
-def update_by_key(table: str, columns: Sequence[str], key: str) -> str:
-    return f"UPDATE {table} SET {', '.join(f'{c} = ?' for c in columns)} WHERE {key} = ?"  # noqa: S608
+@lru_cache(maxsize=64)
+def _insertion(table: str, columns: tuple[str, ...]) -> Change:
+    marks = ", ".join("?" * len(columns))
+    return Change(table, f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", columns)  # noqa: S608
+
+
+@lru_cache(maxsize=64)
+def _update_by_key(table: str, columns: tuple[str, ...], key: str) -> Change:
+    values = ", ".join(f"{column} = ?" for column in columns)
+    return Change(table, f"UPDATE {table} SET {values} WHERE {key} = ?", columns, key)  # noqa: S608
+
+
+@lru_cache(maxsize=64)
+def _statement(sql: str) -> Change:
+    found = _TABLE.search(sql)
+    return Change(found[0] if found else "", sql)
 
 
 def rows_to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:

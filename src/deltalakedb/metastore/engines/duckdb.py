@@ -21,16 +21,16 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore.engines.base import Dialect, FileEngine, Row, Session, literal
 from deltalakedb.metastore.engines.pool import ForkGate, IdleTimer, inherited
-from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
+from deltalakedb.metastore.user_sql import interferes, is_ours, not_a_query, protected_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import duckdb
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import Rows
+    from deltalakedb.metastore.engines.base import Change, Rows
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 
@@ -38,11 +38,8 @@ if TYPE_CHECKING:
 DIALECT = Dialect(
     name="duckdb",
     tokens={
-        "text": "VARCHAR",
         "ctext": "VARCHAR",
         "bigint": "BIGINT",
-        "small": "SMALLINT",
-        "bool": "BOOLEAN",
         "blob": "BLOB",
         "file_id": "BIGINT NOT NULL",
         "auto_table_id": "BIGINT NOT NULL DEFAULT nextval('dl_table_ids')",
@@ -61,7 +58,6 @@ DIALECT = Dialect(
     indexed=False,
     side_table=False,
     sql_md5=True,
-    no_plan_cache=True,
     # DuckDB would take what memory the machine has, and rewrite its file for every 16 MB
     before_load=("SET memory_limit = '150MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
@@ -75,7 +71,7 @@ _DAMAGE = (
 _NO_RIGHTS = ("Permission denied", "Read-only file system", "Operation not permitted")
 _POLL = 0.05
 #: of DuckDB's table functions and those with side effects, the ones that only look
-_LOOKING = frozenset(
+_READING = frozenset(
     {
         "current_connection_id", "current_query", "current_query_id", "current_transaction_id",
         "database_list", "database_size", "error", "gen_random_uuid", "generate_series", "histogram",
@@ -121,9 +117,10 @@ class DuckdbSession(Session):
 
     engine: DuckdbEngine
 
-    def __init__(self, engine: DuckdbEngine, cursor: duckdb.DuckDBPyConnection) -> None:
-        super().__init__()
-        self.engine = engine
+    def __init__(
+        self, engine: DuckdbEngine, cursor: duckdb.DuckDBPyConnection, *, defers: bool = False
+    ) -> None:
+        super().__init__(engine, defers=defers)
         self.cursor = cursor
 
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
@@ -144,36 +141,36 @@ class DuckdbSession(Session):
         if kind == "EXPLAIN":
             kind = self._kind(_EXPLAIN.sub("", sql, count=1))
         if kind != "SELECT":
-            raise no_question()
+            raise not_a_query()
         refused = self.engine.acting_functions()
         if any(name in refused for name, _ in _calls(self._tokens(sql))):
-            raise no_question()
+            raise not_a_query()
 
     def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
         """A user's statement, judged by the kind and the tokens that DuckDB itself sees in it."""
         if (kind := self._kind(sql)) not in _OWN:
-            raise disturbing(kind.replace("_", " "))
+            raise interferes(kind.replace("_", " "))
         tokens = self._tokens(sql)
         words = [text.lower() for text, is_text in tokens if not is_text]
         created = next((word for word in words if word not in _MODIFIERS), "")
         if kind == "CREATE" and created not in _CREATED:
             # functions and macros would replace DuckDB's own in our statements
-            raise disturbing(f"CREATE {created.upper()}")
+            raise interferes(f"CREATE {created.upper()}")
         if any(is_ours(word.strip(_QUOTES)) for word in words):
-            raise not_theirs()
+            raise protected_table()
         before = ""
         for text, is_text in tokens:
             # DuckDB takes a text for a table's name
             is_name = before in _BEFORE_NAMES or kind == "DROP"
             if is_text and is_name and not _NOT_OURS.fullmatch(text):
-                raise not_theirs()
+                raise protected_table()
             before = text.lower()
         refused = self.engine.acting_functions() - _COUNTING
         for name, argument in _calls(tokens):
             if name in refused:
-                raise disturbing(f"{name}()")
+                raise interferes(f"{name}()")
             if name in _COUNTING and (not argument.startswith("'") or "dl_" in argument.lower()):
-                raise not_theirs()
+                raise protected_table()
         self.run(sql, params)
 
     def _kind(self, sql: str) -> str:
@@ -182,7 +179,7 @@ class DuckdbSession(Session):
         except self.engine.errors as error:
             raise self.engine.translate(error) from error
         except ValueError as error:  # a kind of statement that the driver has no name for
-            raise disturbing("this statement") from error
+            raise interferes("this statement") from error
         if len(found) != 1:
             raise CatalogError("one statement at a time", suggestion="run them one after the other")
         name: str = found[0].type.name
@@ -199,8 +196,8 @@ class DuckdbSession(Session):
             if kind != kinds.comment
         ]
 
-    def _changed(self, cursor: Any) -> int:
-        found = cursor.fetchall()  # DuckDB answers changes with their count as a row
+    def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
+        found = self.rows(statement, params)  # DuckDB answers changes with their count as a row
         return int(found[0][0]) if found and isinstance(found[0][0], int) else -1
 
     def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
@@ -209,7 +206,7 @@ class DuckdbSession(Session):
         return found[0] if found else None
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
-        self._flush()
+        self.flush()
         self._count(statement)
         try:
             relation = self.cursor.sql(str(statement), params=list(params) or None)
@@ -217,6 +214,19 @@ class DuckdbSession(Session):
         except self.engine.errors as error:
             raise self.engine.translate(error) from error
         return table.rename_columns(schema.names).cast(schema)
+
+    def _write(self, change: Change, rows: Rows) -> None:
+        if not change.columns or (change.key is not None and len(rows) == 1):
+            for one in rows:
+                self._execute(change.sql, one).fetchall()
+        elif change.key is None:
+            self._insert(change.table, change.columns, rows)
+        else:
+            # a join with an Arrow table: row by row DuckDB would scan the whole table each time
+            table, key = change.table, change.key
+            values = ", ".join(f"{c} = i.{c}" for c in change.columns)
+            join = f"UPDATE {table} SET {values} FROM dl_incoming i WHERE {table}.{key} = i.{key}"  # noqa: S608
+            self._scan(join, _table([*change.columns, key], rows))
 
     def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
         """One INSERT of a few rows, a scan of an Arrow table for many.
@@ -236,23 +246,10 @@ class DuckdbSession(Session):
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
         names = ", ".join([*data.column_names, *constants])
         values = ", ".join([*data.column_names, *(literal(v) for v in constants.values())])
-        self._flush()
+        self.flush()
         insert = f"INSERT INTO {table} ({names}) SELECT {values} FROM dl_incoming"  # noqa: S608
         self._count(insert)
         self._scan(insert, data)
-
-    def _update(self, table: str, columns: Sequence[str], key: str, rows: Rows) -> None:
-        """A join with an Arrow table: row by row DuckDB would scan the whole table each time."""
-        if len(rows) == 1:
-            super()._update(table, columns, key, rows)
-            return
-        changes = ", ".join(f"{c} = i.{c}" for c in columns)
-        join = f"UPDATE {table} SET {changes} FROM dl_incoming i WHERE {table}.{key} = i.{key}"  # noqa: S608
-        self._scan(join, _table([*columns, key], rows))
-
-    def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
-        for one in params:
-            self._execute(sql, one).fetchall()
 
     def _scan(self, sql: str, data: pa.Table) -> None:
         """Run a change that reads an Arrow table as ``dl_incoming``."""
@@ -271,33 +268,28 @@ class PriorityLock:
     """A lock that serves urgent waiters first: their work must be short and rare."""
 
     def __init__(self) -> None:
-        guard = threading.Lock()
-        self._ready = threading.Condition(guard)
-        self._urgent_ready = threading.Condition(guard)
+        self._changed = threading.Condition()
         self._urgent = 0
         self._held = False
 
     def acquire(self, *, timeout: float, urgent: bool = False) -> bool:
-        mine = False
-        here = self._urgent_ready if urgent else self._ready
-        with here:
+        with self._changed:
             self._urgent += urgent
             try:
-                mine = here.wait_for(lambda: not self._held and (urgent or not self._urgent), timeout)
+                mine = self._changed.wait_for(
+                    lambda: not self._held and (urgent or not self._urgent), timeout
+                )
                 self._held = self._held or mine
             finally:
                 self._urgent -= urgent
-                if not self._held:
-                    self._wake()  # one that was woken and timed out hands it on
+                if not self._held:  # one that gives up lets others check again
+                    self._changed.notify_all()
         return mine
 
     def release(self) -> None:
-        with self._ready:
+        with self._changed:
             self._held = False
-            self._wake()
-
-    def _wake(self) -> None:
-        (self._urgent_ready if self._urgent else self._ready).notify()
+            self._changed.notify_all()
 
 
 class DuckdbEngine(FileEngine):
@@ -444,7 +436,9 @@ class DuckdbEngine(FileEngine):
                 )
             try:
                 with self._transaction(cursor, "BEGIN TRANSACTION"):
-                    yield DuckdbSession(self, cursor)
+                    session = DuckdbSession(self, cursor, defers=True)
+                    yield session
+                    session.flush()
             finally:
                 self._turn.release()
 
@@ -457,7 +451,7 @@ class DuckdbEngine(FileEngine):
             )
             with self._cursor() as cursor:
                 names = {row[0] for row in DuckdbSession(self, cursor)._execute(sql, ()).fetchall()}  # noqa: SLF001
-            self._acting = frozenset(n for n in names if n not in _LOOKING and not n.startswith("duckdb_"))
+            self._acting = frozenset(n for n in names if n not in _READING and not n.startswith("duckdb_"))
         return self._acting
 
     def has_schema_table(self, session: Session) -> bool:

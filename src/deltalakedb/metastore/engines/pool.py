@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import time
@@ -66,7 +65,6 @@ class Pool(Generic[C]):
         self._connect, self._close, self._healthy = connect, close, healthy
         self._limits = limits
         self._reset()
-        _pools.add(self)  # type: ignore[arg-type]  # the set holds pools of any connection type
 
     def _reset(self) -> None:
         self._pid = os.getpid()
@@ -151,24 +149,21 @@ class Pool(Generic[C]):
 
         Idle connections are closed too: after one broke, its neighbours are likely broken.
         """
-        self._drop_idle()
+        self.close()
         with suppress(Exception):
             self._close(connection)
         return self._connect()
 
-    def _drop_idle(self) -> None:
+    def close(self) -> None:
+        """Close what is idle."""
+        with self._ready:
+            self._timer.cancel()
         while self._pid == os.getpid():
             with self._ready:
                 if not self._idle:
                     return
                 _, connection = self._idle.pop()
             self.discard(connection)
-
-    def close(self) -> None:
-        """Close what is idle."""
-        with self._ready:
-            self._timer.cancel()
-        self._drop_idle()
 
     def usage(self) -> tuple[int, int]:
         """Connections lent and open."""
@@ -250,7 +245,6 @@ class ForkGate:
             self._changed.notify_all()
 
 
-_pools: weakref.WeakSet[Pool[object]] = weakref.WeakSet()
 _gates: weakref.WeakSet[ForkGate] = weakref.WeakSet()
 _at_fork: list[ForkGate] = []
 
@@ -274,9 +268,3 @@ os.register_at_fork(
     after_in_parent=lambda: _after_fork(child=False),
     after_in_child=lambda: _after_fork(child=True),
 )
-
-
-@atexit.register
-def _close_all() -> None:
-    for pool in list(_pools):
-        pool.close()

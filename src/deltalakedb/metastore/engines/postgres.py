@@ -10,7 +10,7 @@ import re
 import sys
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deltalakedb import extras
@@ -29,16 +29,9 @@ from deltalakedb.exceptions import (
     TableExistsError,
     commit_interrupted,
 )
-from deltalakedb.metastore.engines.base import (
-    Dialect,
-    Durability,
-    Engine,
-    Row,
-    Session,
-    update_by_key,
-)
+from deltalakedb.metastore.engines.base import Dialect, Durability, Engine, Row, Session
 from deltalakedb.metastore.engines.pool import Pool
-from deltalakedb.metastore.user_sql import disturbing, first_word, not_theirs
+from deltalakedb.metastore.user_sql import first_word, interferes, protected_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,18 +41,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import Rows
+    from deltalakedb.metastore.engines.base import Change, Rows
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 
 DIALECT = Dialect(
     name="postgres",
     tokens={
-        "text": "TEXT",
         "ctext": 'TEXT COLLATE "C"',
         "bigint": "BIGINT",
-        "small": "SMALLINT",
-        "bool": "BOOLEAN",
         "blob": "BYTEA",
         "file_id": "BIGINT PRIMARY KEY",
         "auto_table_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
@@ -78,7 +68,7 @@ DIALECT = Dialect(
 
 #: levels of synchronous_commit that keep an acknowledged commit through a crash, standbys included
 _DURABLE = ("on", "remote_apply")
-# One question for every new connection. What is published must not be lost, so weaker levels are raised; the
+# One query for every new connection. What is published must not be lost, so weaker levels are raised; the
 # user's own search path is kept for the user's own statements. All is read before anything is set.
 _SET_UP = f"""
 WITH server AS MATERIALIZED (
@@ -98,7 +88,7 @@ _COPY_FROM = 64
 #: the most changes that become one statement
 _MOST_TOGETHER = 16
 
-#: what a user's own statement may begin with: nothing of it ends a transaction or moves data past the server
+#: what a user's own statement may begin with: none of them ends a transaction or transfers data by COPY
 _OWN = frozenset(
     {
         "alter", "analyze", "call", "comment", "create", "delete", "do", "drop", "explain", "grant", "insert",
@@ -107,7 +97,7 @@ _OWN = frozenset(
 )  # fmt: skip
 # What the server has counted in this transaction, the definitions of our tables and views, and the settings
 # that our commit relies on.
-_STATE_OF_OURS = """
+_CATALOG_STATE = """
 WITH ours AS MATERIALIZED (
   SELECT c.oid, c.relname, c.relfilenode, c.xmin FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
   WHERE n.nspname = ? AND c.relname LIKE 'dl\\_%'
@@ -144,8 +134,7 @@ class PostgresSession(Session):
         engine: The database.
         connection: A connection of its pool.
         begin: How the transaction begins: sent along with its first statement. Empty in autocommit mode.
-        retry: Autocommit mode for reads: a dead connection is replaced at any time.
-        repeatable: The whole transaction may be sent twice.
+        retry: Autocommit mode for statements that may run twice: a dead connection is replaced at any time.
         single: Every statement is a prepared one: the server refuses a second one after a semicolon.
     """
 
@@ -158,21 +147,17 @@ class PostgresSession(Session):
         *,
         begin: tuple[str, ...] = (),
         retry: bool = False,
-        repeatable: bool = False,
         single: bool = False,
     ) -> None:
-        super().__init__()
-        self.engine = engine
+        super().__init__(engine, defers=bool(begin))
         self.connection = connection
-        self._begin, self._retry, self._repeatable = begin, retry, repeatable
+        self._begin, self._retry = begin, retry
         self._prepare = True if single else None
         self._now: int | None = None
-        #: statements whose results are not needed, in groups that touch no row twice
-        self._groups: list[list[tuple[str, Sequence[Any]]]] = []
-        #: how our tables were before the first of a user's own statements
+        #: the state of our tables before the first of a user's own statements
         self._ours: Row | None = None
         #: a user's own query ran
-        self.questioned = False
+        self.user_query_ran = False
 
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
         text, values = (_placeholders(sql), params) if params else (sql, None)
@@ -199,9 +184,7 @@ class PostgresSession(Session):
         self._begin = ()
         return found
 
-    def _ready(self) -> None:
-        """Send what waits, the transaction's begin at least."""
-        self._flush()
+    def _ensure_begun(self) -> None:
         if self._begin:
             self._exchange(lambda: None)
 
@@ -224,12 +207,12 @@ class PostgresSession(Session):
         it is. What it does to our tables, by functions and rules too, shows in what the server counts.
         """
         if (word := first_word(sql)) not in _OWN:
-            raise disturbing(word.upper() or "this statement")
+            raise interferes(word.upper() or "this statement")
         lower = sql.lower()
         if "setval" in lower and "dl_" in lower:
-            raise not_theirs()  # a sequence does not go back with its transaction, and nothing counts it
+            raise protected_table()  # a rollback does not reset a sequence, and nothing counts its changes
         if self._ours is None:
-            self._ours = self._state_of_ours()
+            self._ours = self._catalog_state()
             self._prepare = True
         self._use_users_path()
         self.run(sql, params)
@@ -238,21 +221,21 @@ class PostgresSession(Session):
         """Refuse the commit if the user's statements changed our tables, or how it is made safe."""
         if self._ours is None:
             return
-        self.run("SET CONSTRAINTS ALL IMMEDIATE")  # triggers that were put off run now
-        if self._state_of_ours() != self._ours:
-            raise not_theirs()
+        self.run("SET CONSTRAINTS ALL IMMEDIATE")  # runs deferred triggers now
+        if self._catalog_state() != self._ours:
+            raise protected_table()
 
     @property
     def used_by_others(self) -> bool:
         """Whether a user's own statements ran: their settings, locks and temporary tables may be left."""
         return self._ours is not None
 
-    def _state_of_ours(self) -> Row | None:
+    def _catalog_state(self) -> Row | None:
         self.row("SELECT pg_catalog.set_config('search_path', 'pg_catalog', true)")
-        state = self.row(_STATE_OF_OURS, (self.engine.schema,))
+        state = self.row(_CATALOG_STATE, (self.engine.schema,))
         if state is not None and state[0] != "on":
             raise CatalogError(
-                "statements of your own cannot be watched over while track_counts is off",
+                "your own statements cannot be checked while track_counts is off",
                 suggestion="set track_counts=on in the server's configuration",
             )
         return state
@@ -268,26 +251,18 @@ class PostgresSession(Session):
         A wrong query would otherwise end the whole transaction.
         """
         self._check_query(sql)
-        self.questioned = True
-        self._flush()
-        self._control("SAVEPOINT dl_question")
+        self.user_query_ran = True
+        self.flush()
+        self._control("SAVEPOINT dl_query")
         try:
             self._use_users_path()
             return super().query(sql, params)
         finally:
             if not self.connection.closed:
-                self._control("ROLLBACK TO SAVEPOINT dl_question; RELEASE SAVEPOINT dl_question")
+                self._control("ROLLBACK TO SAVEPOINT dl_query; RELEASE SAVEPOINT dl_query")
 
     def _control(self, sql: str) -> None:
         self._exchange(lambda: self.connection.execute(sql, prepare=False))
-
-    def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
-        names = ", ".join(columns)
-        if len(rows) < _COPY_FROM:
-            marks = ", ".join("?" * len(columns))
-            self._run_many(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)  # noqa: S608
-        else:
-            self._copy(f"COPY {table} ({names}) FROM STDIN", rows)
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
         from deltalakedb.metastore.engines import postgres_binary  # only bulk loads need it
@@ -302,112 +277,67 @@ class PostgresSession(Session):
         pieces = postgres_binary.copy_pieces(data, constants, dict(types))
         self._copy(f"COPY {table} ({names}) FROM STDIN (FORMAT binary)", pieces=pieces)
 
-    def _update(self, table: str, columns: Sequence[str], key: str, rows: Rows) -> None:
-        if len(rows) < _COPY_FROM:
-            self._run_many(update_by_key(table, columns, key), rows)
+    def _write(self, change: Change, rows: Rows) -> None:
+        """Make one kind of change, by COPY if the rows are many."""
+        if len(rows) < _COPY_FROM or not change.columns:
+            self._ensure_begun()
+            # the driver pipelines the statements: one round trip for all
+            with self._translated(), _pipeline(self.connection):
+                self.engine.changes(self.connection).executemany(_placeholders(change.sql), rows)
             return
-        names = ", ".join([*columns, key])
-        changes = ", ".join(f"{c} = i.{c}" for c in columns)
-        # each on its own, in a batch too: a table that is made, filled and dropped cannot be one statement
+        table, key = change.table, change.key
+        if key is None:
+            self._copy(f"COPY {table} ({', '.join(change.columns)}) FROM STDIN", rows)
+            return
+        names = ", ".join([*change.columns, key])
+        values = ", ".join(f"{c} = i.{c}" for c in change.columns)
         made = f"CREATE TEMP TABLE dl_incoming ON COMMIT DROP AS SELECT {names} FROM {table} WHERE false"  # noqa: S608
-        self._call(made, ())
+        self.run(made)
         self._copy(f"COPY dl_incoming ({names}) FROM STDIN", rows)
-        self._call(f"UPDATE {table} t SET {changes} FROM dl_incoming i WHERE t.{key} = i.{key}", ())  # noqa: S608
-        self._call("DROP TABLE dl_incoming", ())
+        self.run(f"UPDATE {table} t SET {values} FROM dl_incoming i WHERE t.{key} = i.{key}")  # noqa: S608
+        self.run("DROP TABLE dl_incoming")
 
     def _copy(self, command: str, rows: Rows = (), *, pieces: Iterable[Any] = ()) -> None:
-        self._ready()
+        self._ensure_begun()
         with self._translated(), self.connection.cursor() as cursor, cursor.copy(command) as copy:
             for row in rows:
                 copy.write_row(row)
             for piece in pieces:
                 copy.write(piece)
 
-    def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
-        if self._depth:
-            for one in params:
-                if not self._groups or len(self._groups[-1]) >= _MOST_TOGETHER:
-                    self._groups.append([])
-                self._groups[-1].append((sql, one))
-            return
-        self._ready()
-        # the driver pipelines the statements: one round trip for all
-        with self._translated(), self.connection.cursor() as cursor, _pipeline(self.connection):
-            cursor.executemany(_placeholders(sql), params)
+    def flush(self) -> None:
+        if self._groups:
+            self._ensure_begun()
+            with self._translated():
+                self._send()
 
-    @contextmanager
-    def batch(self, rows: int) -> Iterator[None]:
-        """Changes wait until a query runs or the transaction ends, and are then sent together.
+    def commit(self) -> None:
+        """End the transaction: the waiting changes and the COMMIT take one round trip."""
+        if self._begin and not self._groups:
+            return  # the server was sent nothing
+        self._ensure_begun()
+        with self._ending(sys.exc_info()[1]):
+            self._send("COMMIT")
 
-        Those of one batch become one statement, so they must not change the same row twice; what follows an
-        inner batch joins it. COPY, which many rows take, cannot be part of it.
-        """
-        if rows >= _COPY_FROM:
-            yield
-            return
-        self._groups.append([])
-        self._depth += 1
-        try:
-            yield
-        finally:
-            self._depth -= 1
-            if not self._depth:
-                self._groups.append([])
-
-    def barrier(self) -> None:
-        """What follows is a separate statement: one statement does not see its own changes."""
-        if self._depth:
-            self._groups.append([])
-
-    def _collect(self, kind: tuple[str, ...], rows: Rows, write: Callable[[Rows], None]) -> None:  # noqa: ARG002
-        if rows:
-            write(rows)
-
-    def _flush(self) -> None:
-        if any(self._groups):
-            self.send()
-
-    def send(self, end: str | None = None) -> None:
-        """Send the collected statements, and the transaction's end if it is given, in one round trip."""
-        groups, self._groups = [g for g in self._groups if g], []
-        if self._begin and not groups and end is not None:
-            return  # nothing was asked, and nothing is to be changed
-        if self._begin and not self._repeatable:
-            self._exchange(lambda: None)
-        elif self._begin and len(groups) == 1 and end is not None:
-            self._begin, end = (), None  # one statement is a transaction by itself
-        handled = sys.exc_info()[1]
-        with self._translated() if end is None else self._ending(handled):
-            try:
-                self._send(groups, end)
-            except self.engine.driver.Error as error:
-                if end is not None:
-                    self._refuse_interrupted(error, handled)
-                if not (self._begin and self.connection.closed):
-                    raise
-                # it died while it rested, or the note was made: then it is made again
-                self.connection = self.engine.replace(self.connection)
-                self._send(groups, end)
-        self._begin = ()
-
-    def _send(self, groups: Sequence[Sequence[tuple[str, Sequence[Any]]]], end: str | None) -> None:
-        together = len(self._begin) + len(groups) + bool(end) > 1
-        with _pipeline(self.connection) if together else nullcontext():
-            for statement in self._begin:
-                self.connection.execute(statement)
-            for group in groups:
-                values = [value for _, params in group for value in params]
-                one = _one_statement(tuple(s for s, _ in group))
-                self.engine.changes(self.connection).execute(one, values)
+    def _send(self, end: str | None = None) -> None:
+        """Send the waiting changes in one round trip: those of a group, which concern different rows, as one
+        statement, since the server then parses, plans and answers once."""
+        groups, self._groups = self._groups, []
+        changes = [[(c.sql, row) for c, rows in group.values() for row in rows] for group in groups]
+        pieces = [
+            some[at : at + _MOST_TOGETHER] for some in changes for at in range(0, len(some), _MOST_TOGETHER)
+        ]
+        with _pipeline(self.connection) if end or len(pieces) > 1 else nullcontext():
+            for piece in pieces:
+                parts, values = zip(*piece, strict=True)
+                self.engine.changes(self.connection).execute(_one_statement(parts), list(chain(*values)))
             if end is not None:
                 self.connection.execute(end)
 
     def change(
         self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
     ) -> tuple[list[Row], list[Row]]:
-        """Run a statement that is a transaction by itself, and a query in the same round trip.
-
-        The server answers the query before it commits, and with what others had committed by then: the
+        """The server answers the query before it commits, and with what others had committed by then: the
         statement itself, if it waits for a lock, sees only what was there when it began.
         """
         self._count(statement)
@@ -415,9 +345,9 @@ class PostgresSession(Session):
             cursor = self.engine.changes(self.connection)
             with self.connection.pipeline():
                 cursor.execute(_placeholders(str(statement)), params, prepare=True)
-                asked = self.connection.execute(_placeholders(str(then[0])), then[1], prepare=True)
-            # only now it is committed, and its rows say what happened
-            return cursor.fetchall(), asked.fetchall()
+                query = self.connection.execute(_placeholders(str(then[0])), then[1], prepare=True)
+            # only now it is committed, and its rows report what happened
+            return cursor.fetchall(), query.fetchall()
 
     @contextmanager
     def _ending(self, handled: BaseException | None) -> Iterator[None]:
@@ -476,7 +406,7 @@ class PostgresEngine(Engine):
         super().__init__(address, config)
         self.driver = extras.require("psycopg", "postgres", "catalogs on Postgres")
         self.schema = address.schema or "public"
-        #: where our own statements look: other schemas cannot shadow our functions and tables
+        #: the path of our own statements: other schemas cannot shadow our functions and tables
         self.search_path = quote_name(self.schema)
         #: of each open connection: what the server had set, and the cursor for our own changes
         self._known: dict[psycopg.Connection[Row], tuple[ServerSettings, psycopg.Cursor[Row]]] = {}
@@ -487,7 +417,7 @@ class PostgresEngine(Engine):
         self._pool = Pool(self._connect, self._close, self._answers, config.pool)
 
     def connection_settings(self) -> dict[str, Any]:
-        """What a connection is made with; TLS is decided by where libpq really connects."""
+        """What a connection is made with; whether TLS is required depends on where libpq really connects."""
         address, config = self.address, self.config.postgres
         settings = {
             "host": address.host,
@@ -525,18 +455,18 @@ class PostgresEngine(Engine):
             option.envvar.decode(): option.val.decode()
             for option in self.driver.pq.Conninfo.get_defaults()
             if option.envvar and option.val is not None and option.val != option.compiled
-            # what a service says is in the other options already
+            # the settings of a service are among the other options already
             if option.keyword not in (b"service", b"servicefile")
         }
 
     def _refuse_unverified(self, connection: psycopg.Connection[Row], given: Mapping[str, Any]) -> None:
-        """End a connection that was taken for local but left the machine, as a false localhost does."""
+        """Refuse a connection to another machine under a local name, as with a false localhost."""
         peer = connection.info.hostaddr
         if is_local(peer) or "sslmode" in given or "PGSSLMODE" in self._libpq_environment():
             return
         raise CatalogAccessError(
-            f"{self.address.catalog.to_uri()} leads to {peer}, another machine, without verified TLS",
-            suggestion="check what the host's name means here, or choose sslmode in the address",
+            f"{self.address.catalog.to_uri()} is on another machine, {peer}, and TLS is not verified",
+            suggestion="check what the host name resolves to, or set sslmode in the address",
         )
 
     def _connect(self) -> psycopg.Connection[Row]:
@@ -582,16 +512,18 @@ class PostgresEngine(Engine):
             )
         if server.synchronous_commit in _DURABLE:
             return Durability(True, f"synchronous_commit={server.synchronous_commit}")
-        said = f"the server says synchronous_commit={server.synchronous_commit}"
-        return Durability(True, f"{said}; commits of the catalog use on")
+        detail = (
+            f"the server has synchronous_commit={server.synchronous_commit}; commits of the catalog use on"
+        )
+        return Durability(True, detail)
 
     def encoding_trouble(self) -> CatalogEncodingError | None:
         """Other encodings lack characters that paths and rows may have; SQL_ASCII knows none at all."""
         if (found := self._settings().encoding) == "UTF8":
             return None
         return CatalogEncodingError(
-            f"the database {self.address.database} keeps text as {found}, not as UTF8",
-            suggestion="make one for the catalog: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+            f"the database {self.address.database} stores text as {found}, not as UTF8",
+            suggestion="create one for the catalog: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
         )
 
     def _settings(self) -> ServerSettings:
@@ -619,6 +551,9 @@ class PostgresEngine(Engine):
     def read(self) -> AbstractContextManager[PostgresSession]:
         return self._lend(retry=True)
 
+    #: notes are single statements, which may run twice
+    relaxed_write = read
+
     @contextmanager
     def read_only(self, *, asking: bool = False) -> Iterator[Session]:
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -630,19 +565,9 @@ class PostgresEngine(Engine):
     def write(self) -> AbstractContextManager[Session]:
         return self._transaction("BEGIN", *self._bounded)
 
-    def relaxed_write(self) -> AbstractContextManager[Session]:
-        begin = ("BEGIN", "SET LOCAL synchronous_commit = off", *self._bounded)
-        return self._transaction(*begin, repeatable=True)
-
-    def change(
-        self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
-    ) -> tuple[list[Row], list[Row]]:
-        with self._lend() as session:
-            return session.change(statement, params, then)
-
     @contextmanager
-    def _transaction(self, *begin: str, single: bool = False, repeatable: bool = False) -> Iterator[Session]:
-        with self._lend(begin=begin, single=single, repeatable=repeatable) as session:
+    def _transaction(self, *begin: str, single: bool = False) -> Iterator[Session]:
+        with self._lend(begin=begin, single=single) as session:
             try:
                 yield session
                 session.end_own()
@@ -652,11 +577,11 @@ class PostgresEngine(Engine):
                         session.connection.execute("ROLLBACK")
                 raise
             if not single:
-                session.send("COMMIT")
+                session.commit()
                 return
             # Whatever a user's query set for its session, set_config() for one, is undone. After our own
             # there is nothing to undo, and the driver would forget all prepared statements with it.
-            end = "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()" if session.questioned else "END"
+            end = "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()" if session.user_query_ran else "END"
             with suppress(self.driver.Error):
                 session.connection.execute(end, prepare=False)
 
@@ -697,13 +622,14 @@ class PostgresEngine(Engine):
                 again=state != "57014",
                 waited=state == "55P03",
             )
-        if state == "23505" and error.diag.table_name == "dl_transactions":
+        duplicate = error.diag.table_name if state == "23505" else None
+        if duplicate == "dl_transactions":
             return CatalogBusyError(
                 "a transaction with the same id was committed a moment ago",
                 suggestion="try again: it returns the outcome of that one",
                 again=True,
             )
-        if state == "23505" and error.diag.table_name == "dl_tables":
+        if duplicate == "dl_tables":
             return TableExistsError(
                 "a table's name or location already exists", suggestion="choose another one"
             )
@@ -711,7 +637,7 @@ class PostgresEngine(Engine):
         if connecting or broken or state.startswith(("08", "53", "57")):
             return CatalogUnavailableError(
                 f"cannot reach {where}: {text}",
-                suggestion="check that the server runs, host and port, and that it takes more connections",
+                suggestion="check host and port, and that the server is running and accepts more connections",
             )
         return CatalogError(f"Postgres refused: {text}")
 
@@ -727,8 +653,8 @@ _TROUBLES: Final[Sequence[tuple[tuple[str, ...], type[CatalogError], str, str]]]
     (
         ("25006",),
         CatalogAccessError,
-        "Postgres takes no changes at {where}: {text}",
-        "a standby, or default_transaction_read_only, only answers queries: write to the primary server",
+        "Postgres allows no changes at {where}: {text}",
+        "the server is a standby or has default_transaction_read_only set: write to the primary server",
     ),
     (
         ("3D000", "3F000"),
@@ -757,7 +683,7 @@ _REFUSALS = {
 
 
 def _refusal(text: str) -> str:
-    """The SQLSTATE that a refused connection would carry, or an empty string."""
+    """The SQLSTATE of a refused connection, or an empty string."""
     for state, words in _REFUSALS.items():
         fits = all if state == "3D000" else any
         if fits(word in text for word in words):
@@ -793,7 +719,7 @@ def _pipeline(connection: psycopg.Connection[Row]) -> Iterator[None]:
 
 
 def _lost(error: psycopg.Error) -> bool:
-    """Whether the answer was lost: an ended backend may have committed, and says so no more."""
+    """Whether the answer was lost: a backend that ended may have committed without reporting it."""
     state = error.sqlstate
     return state is None or state.startswith(("08", "57P"))
 
@@ -810,7 +736,6 @@ def _placeholders(sql: str) -> str:
 
 @lru_cache(maxsize=512)
 def _one_statement(parts: tuple[str, ...]) -> str:
-    """Changes as one statement: the server parses, plans and answers once."""
     *first, last = parts
     if not first:
         return _placeholders(last)

@@ -76,9 +76,9 @@ def _numbers(rows: ByteRows, array: pa.Array, width: int) -> None:
 
 def _texts(rows: ByteRows, array: pa.Array) -> None:
     sizes = lengths(array)
-    told = sizes
+    marked = sizes
     if array.null_count:
-        told = np.where(array.is_valid().to_numpy(zero_copy_only=False), sizes, -1)
+        marked = np.where(array.is_valid().to_numpy(zero_copy_only=False), sizes, -1)
         array = array.fill_null("")
-    rows.fixed(big_endian(told, 4))
+    rows.fixed(big_endian(marked, 4))
     rows.ragged(array.cast(pa.binary()), sizes)

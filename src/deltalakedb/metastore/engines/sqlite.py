@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import random
@@ -10,7 +9,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -23,7 +22,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore.engines.base import Dialect, Durability, FileEngine, Session, literal
 from deltalakedb.metastore.engines.pool import ForkGate, Pool
-from deltalakedb.metastore.user_sql import disturbing, is_ours, no_question, not_theirs
+from deltalakedb.metastore.user_sql import interferes, is_ours, not_a_query, protected_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,17 +32,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import Rows
+    from deltalakedb.metastore.engines.base import Change, Rows
     from deltalakedb.settings import Config
 
 DIALECT = Dialect(
     name="sqlite",
     tokens={
-        "text": "TEXT",
         "ctext": "TEXT",
         "bigint": "INTEGER",
-        "small": "INTEGER",
-        "bool": "INTEGER",
         "blob": "BLOB",
         "file_id": "INTEGER PRIMARY KEY",
         "auto_table_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -69,7 +65,7 @@ _INCOMING = "dl_incoming"
 _FLUSHED = ("FULL", "EXTRA", "2", "3")
 #: bytes of the smallest database
 _SMALLEST = 512
-#: primary result codes that say what kind of trouble it is
+#: primary result codes by the kind of error
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN}
@@ -78,7 +74,7 @@ _ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sq
 #: what a statement may do to read
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 #: pragmas that only report something; they are tables too, as pragma_table_info('t')
-_TELLING = {
+_REPORTING = {
     "foreign_key_list", "function_list", "index_info", "index_list", "index_xinfo", "table_info",
     "table_list", "table_xinfo",
 }  # fmt: skip
@@ -113,7 +109,7 @@ class _Rules:
 
     def _may_read(self, action: int, first: str | None, second: str | None) -> bool:
         if action == sqlite3.SQLITE_PRAGMA:
-            return (first or "").lower() in _TELLING
+            return (first or "").lower() in _REPORTING
         if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master" and self._reads:
             # reported if a connection uses a table function such as json_each() for the first time;
             # SQLite itself refuses statements that change its schema table
@@ -140,9 +136,8 @@ class SqliteSession(Session):
 
     engine: SqliteEngine
 
-    def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection) -> None:
-        super().__init__()
-        self.engine = engine
+    def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection, *, defers: bool = False) -> None:
+        super().__init__(engine, defers=defers)
         self._connection = connection
         #: an image is attached, which can be taken away only after the transaction
         self.attached = False
@@ -156,16 +151,16 @@ class SqliteSession(Session):
             raise self.engine.translate(error) from error
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
-        with self._watched(_Rules(reads=True), no_question):
+        with self._watched(_Rules(reads=True), not_a_query):
             return super().query(sql, params)
 
     def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
         self.used_by_others = True
         rules, before = _Rules(reads=False), self.rows(_OUR_NAMES)
-        with self._watched(rules, lambda: not_theirs() if rules.ours else disturbing("this statement")):
+        with self._watched(rules, lambda: protected_table() if rules.ours else interferes("this statement")):
             self.run(sql, params)
         if self.rows(_OUR_NAMES) != before:
-            raise not_theirs()  # the authorizer does not see what a table is renamed to
+            raise protected_table()  # the authorizer does not see what a table is renamed to
 
     @contextmanager
     def _watched(self, rules: _Rules, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
@@ -177,13 +172,12 @@ class SqliteSession(Session):
         finally:
             self._connection.set_authorizer(None)
 
-    def _insert(self, table: str, columns: Sequence[str], rows: Rows) -> None:
-        marks = ", ".join("?" * len(columns))
-        self._run_many(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)  # noqa: S608
+    def _write(self, change: Change, rows: Rows) -> None:
+        self._run_many(change.sql, rows)
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
         """Copied by SQLite from an image in its file format; else one prepared statement, constants in it."""
-        self._flush()
+        self.flush()
         if data.num_rows >= _IMAGE_FROM and self._insert_image(table, data, constants):
             return
         names = ", ".join([*data.column_names, *constants])
@@ -235,13 +229,12 @@ class SqliteEngine(FileEngine):
         super().__init__(address, config)
         self._synchronous = str(self.options.get("synchronous", config.sqlite.synchronous)).upper()
         self._wait = float(self.options.get("busy_timeout", config.sqlite.busy_timeout_s))
-        self._queue = WriterQueue(self.path.with_name(f"{self.path.name}-turn"))
         self._pool = Pool(self._connect, sqlite3.Connection.close, _answers, config.pool)
         self._gate = ForkGate(self.close, str(self.path))
 
     def identity(self) -> object:
         try:
-            found = os.stat(self.path)  # noqa: PTH116 - asked before every use
+            found = os.stat(self.path)  # noqa: PTH116 - called before every use
         except OSError:
             return None
         return found.st_dev, found.st_ino
@@ -314,25 +307,23 @@ class SqliteEngine(FileEngine):
                 session.run("ROLLBACK")
                 session.run("PRAGMA query_only = OFF")
 
-    def write(self) -> AbstractContextManager[Session]:
-        """``BEGIN IMMEDIATE``: the writer's turn is taken before the first statement, never in the middle."""
-        return self._write()
-
     def relaxed_write(self) -> AbstractContextManager[Session]:
         """Not flushed by itself: it reaches the disk with the next commit that is, and in its order."""
-        return self._write(relaxed=self._synchronous in _FLUSHED)
+        return self.write(relaxed=self._synchronous in _FLUSHED)
 
     @contextmanager
-    def _write(self, *, relaxed: bool = False) -> Iterator[Session]:
+    def write(self, *, relaxed: bool = False) -> Iterator[Session]:
+        """``BEGIN IMMEDIATE``: the writer's turn is taken before the first statement, never in the middle."""
         with self._my_turn(), self._gate.inside():
             connection = self._pool.take()
-            session = SqliteSession(self, connection)
+            session = SqliteSession(self, connection, defers=True)
             as_lent = not relaxed
             try:
                 if relaxed:
                     connection.execute("PRAGMA synchronous=NORMAL")
                 with self._transaction(connection, "BEGIN IMMEDIATE"):
                     yield session
+                    session.flush()
             finally:
                 if relaxed and not connection.in_transaction:
                     with suppress(sqlite3.Error):
@@ -347,18 +338,20 @@ class SqliteEngine(FileEngine):
     def _my_turn(self) -> Iterator[None]:
         if not self.path.parent.is_dir():
             self._make_folder()
-        with ExitStack() as turn:
-            # only taking the turn: what happens inside it, OSErrors too, is not ours to explain
-            try:
-                mine = turn.enter_context(self._queue.take(self._wait))
-            except OSError as error:
-                raise CatalogAccessError(
-                    f"cannot write beside {self.path}: {os.strerror(error.errno or 0)}",
-                    suggestion="writers queue on a lock file beside the database: check the folder's rights",
-                ) from error
-            if not mine:
-                raise self._busy()
+        try:
+            turn = WriterTurn(self.path.with_name(f"{self.path.name}-turn"))
+            mine = turn.take(self._wait)
+        except OSError as error:
+            raise CatalogAccessError(
+                f"cannot write beside {self.path}: {os.strerror(error.errno or 0)}",
+                suggestion="writers queue on a lock file beside the database: check the folder's rights",
+            ) from error
+        if not mine:
+            raise self._busy()
+        try:
             yield
+        finally:
+            turn.release()
 
     def _still_open(self, connection: sqlite3.Connection) -> bool:
         return connection.in_transaction
@@ -410,7 +403,7 @@ def _answers(connection: sqlite3.Connection) -> bool:
 
 
 def _may_be_sqlite(path: Path) -> bool:
-    """Whether a file is empty or as long as the smallest database; longer ones SQLite looks at itself.
+    """Whether a file is empty or as long as the smallest database; SQLite itself checks longer ones.
 
     Never open the file here: on POSIX, closing it again takes away every lock that this process has on it by
     its connections, and another process would then delete the log that they write to.
@@ -418,40 +411,17 @@ def _may_be_sqlite(path: Path) -> bool:
     try:
         size = path.stat().st_size
     except OSError:
-        return True  # SQLite itself says why it cannot be opened
+        return True  # SQLite itself reports why it cannot be opened
     return size == 0 or size >= _SMALLEST
 
 
-class WriterQueue:
-    """A fair queue of writers, threads and processes, on a lock file that is created when needed and stays.
+class WriterTurn:
+    """A place in the fair queue of writers, threads and processes, on a lock file that stays.
 
     SQLite's own busy handler sleeps and tries again, so that some writers starve for seconds. The kernel's
-    queue on a file lock is fair, and a holder that dies gives its turn back.
+    queue on a file lock is fair, and a holder that dies gives its turn back. A forked child closes the copies
+    that it inherits: they would keep the lock alive.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @contextmanager
-    def take(self, timeout: float) -> Iterator[bool]:
-        """Wait for the turn; yields False if it did not come in time."""
-        lock = _Lock(self._path)
-        try:
-            got = lock.take(timeout)
-        except BaseException:
-            lock.release()
-            raise
-        if not got:
-            yield False  # the waiter releases the lock when its turn comes at last
-            return
-        try:
-            yield True
-        finally:
-            lock.release()
-
-
-class _Lock:
-    """An open lock file. A forked child closes the copies it inherits: they would keep the lock alive."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -459,23 +429,26 @@ class _Lock:
         self._guard = threading.Lock()
         self._given_up = False
         self._error: OSError | None = None
-        _locks.add(self)
+        _turns.add(self)
 
     def take(self, timeout: float) -> bool:
-        """Wait for the lock, in another thread since the kernel's queue has no deadline."""
+        """Wait for the turn, in another thread since the kernel's queue has no deadline; whether it came.
+
+        A turn that comes too late is released by that thread.
+        """
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-        else:
-            return True
-        threading.Thread(target=self._block, name="deltasql-turn", daemon=True).start()
-        self._done.wait(timeout)
-        with self._guard:
-            self._given_up = not self._done.is_set()
-        if self._error is not None:
-            raise self._error
+            with suppress(BlockingIOError):
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            threading.Thread(target=self._block, name="deltasql-turn", daemon=True).start()
+            self._done.wait(timeout)
+            with self._guard:
+                self._given_up = not self._done.is_set()
+            if self._error is not None:
+                raise self._error
+        except BaseException:
+            self.release()
+            raise
         return not self._given_up
 
     def _block(self) -> None:
@@ -502,12 +475,12 @@ class _Lock:
             os.close(file)
 
 
-_locks: weakref.WeakSet[_Lock] = weakref.WeakSet()
+_turns: weakref.WeakSet[WriterTurn] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for lock in list(_locks):
-        lock.forget()
+    for turn in list(_turns):
+        turn.forget()
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -28,7 +28,7 @@ _LEAF, _INNER = 0x0D, 0x05
 _NULL, _ZERO, _ONE, _TEXT = 0, 8, 9, 13
 #: widths of whole numbers, and their serial types
 _WIDTHS = ((1, 1), (2, 2), (3, 3), (4, 4), (6, 5), (8, 6))
-#: a header of so many bytes tells its length in one
+#: a header of so many bytes has its length in one
 _SHORT = 127
 
 
@@ -56,7 +56,7 @@ class PageMaker:
             empty.close()
 
     def image(self, data: pa.Table, constants: Mapping[str, int | bool | str]) -> bytes | None:
-        """A database whose only table has these rows, by ascending ids; None where a row does not fit."""
+        """A database whose only table has these rows, by ascending ids; None if a row does not fit."""
         if len(self._empty) != 2 * _PAGE or not data.num_rows:
             return None
         ids, missing = integers(in_order(data, [self._key])[0])
@@ -125,7 +125,7 @@ def _leaf(page: Numbers, content: Numbers, sizes: Numbers, ends: Numbers) -> Non
 
 
 def _root(many: int, last_ids: Sequence[int]) -> bytes | None:
-    """The page above the leaves, which are the pages from the third on; None where they are too many."""
+    """The page above the leaves, which are the pages from the third on; None if they are too many."""
     cells = [(3 + n).to_bytes(4, "big") + _varint(last) for n, last in enumerate(last_ids[:-1])]
     begin, pointers = _PAGE, b""
     for cell in cells:
@@ -214,7 +214,7 @@ def _varints(rows: ByteRows, values: Numbers) -> None:
 
 
 def page_maker(connection: sqlite3.Connection, table: str) -> PageMaker | None:
-    """The maker of images of a table; None where this SQLite reads no images, or the table has no id."""
+    """The maker of images of a table; None if this SQLite reads no images, or the table has no id."""
     if not hasattr(connection, "deserialize"):
         return None
     if connection.execute("PRAGMA main.encoding").fetchone()[0] != "UTF-8":

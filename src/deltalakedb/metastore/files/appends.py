@@ -76,7 +76,7 @@ class Ratified(NamedTuple):
         timestamp: Its time.
         after: The sha256 of the version before, if it is known.
         clear: Every version before was noted as published.
-        paused: Publishing stands still by now.
+        paused: Publishing is paused by now.
     """
 
     version: int
@@ -108,12 +108,7 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
             return None
         encoded = [encoder.encode(add) for add in append.adds]
         counted = [row[0] for row in encoded if row[0] is not None]
-        details = {
-            "operation": append.operation,
-            "added": len(encoded),
-            "removed": 0,
-            "origin": "sql",
-        }
+        details = {"operation": append.operation, "added": len(encoded), "removed": 0, "origin": "sql"}
         asked += (
             number,
             append.table.table_id,
@@ -145,7 +140,8 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
     ids = [append.table.table_id for append in appends]
     # asked last: an append that waited for a head would not see a pause that came in the meantime
     asking = (database.sql("outbox", "paused").expand(len(ids)), ids)
-    rows, paused = database.change(sql, values, asking)
+    with database.read() as session:  # the statement is a transaction by itself
+        rows, paused = session.change(sql, values, asking)
     held = {row[0] for row in paused}
     return [
         Ratified(version, timestamp, after, clear, table_id in held)

@@ -10,7 +10,6 @@ from deltalakedb.metastore.files import slots
 from deltalakedb.metastore.files.pruning import plan_added
 from deltalakedb.metastore.files.rows import FILE_ID_BITS, FileRows, path_hash
 from deltalakedb.metastore.rows import Head
-from deltalakedb.metastore.statements import statements
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.paths import canonical_path, encode_path
@@ -158,9 +157,8 @@ def has_other_files(session: Session, table_id: int) -> bool:
 
 
 def _run_all(session: Session, prefix: str, params: Sequence[int]) -> None:
-    for name, statement in statements("files", session.dialect.name).items():
-        if name.startswith(f"{prefix} "):
-            session.run(statement, params)
+    for statement in session.all_sql("files", f"{prefix} "):
+        session.run(statement, params)
 
 
 @dataclass(frozen=True, slots=True)

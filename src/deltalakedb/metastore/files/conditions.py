@@ -66,7 +66,7 @@ def both(conditions: Iterable[Condition | None]) -> Condition | None:
 
 
 def either(conditions: Iterable[Condition | None]) -> Condition | None:
-    """One of some conditions; None where one of them restricts nothing."""
+    """One of some conditions; None if one of them restricts nothing."""
     found = []
     for condition in conditions:
         if condition is None:
@@ -95,7 +95,7 @@ class Conditions:
         self._texts_drive = texts_drive
 
     def of(self, expr: Expr, no_nan: frozenset[Path] = _NO_COLUMNS) -> Condition | None:
-        """The condition of a normalized predicate; None where nothing can be said."""
+        """The condition of a normalized predicate; None if it rules out no file."""
         match expr:
             case And(operands):
                 no_nan |= without_nan(operands)
@@ -212,7 +212,7 @@ def _bearable(conditions: Iterable[Condition | None]) -> Iterator[Condition]:
 
 
 def interval(expr: Expr, slot: Slot, no_nan: frozenset[Path]) -> tuple[int, int] | None:
-    """The images that a value may have where a condition is true; None where it may be any."""
+    """The images that a value may have if a condition is true; None if it may be any."""
     match expr:
         case Compare(column, op, value) if value is not None and fits(value, slot.encoding):
             bounds = literal_bounds(value, slot.encoding)

@@ -77,10 +77,7 @@ def scan_files(
         schema = parse_schema(opened.snapshot.metadata.schema_string)
         where = to_physical(where, schema)
     wanted = list(columns)
-    with (
-        telemetry.timed("plan_duration_seconds", engine=db.dialect.name),
-        db.read() as session,
-    ):
+    with telemetry.timed("plan_duration_seconds", engine=db.dialect.name), db.read() as session:
         plan, fetched = _plan(session, opened, wanted, where)
         found = session.arrow(plan.sql, plan.params, _schema(fetched))
     if plan.residual is not None:
@@ -100,8 +97,6 @@ def _plan(
             where,
             table_id=table_id,
             version=opened.snapshot.version,
-            # never the head: another writer may have removed files since this table was opened
-            head=opened.snapshot.version + 1,
             slots=known,
             levels=levels,
             columns=columns,

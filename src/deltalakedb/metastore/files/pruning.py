@@ -1,6 +1,6 @@
 """The only place where SQL is built: which files of a table may hold rows that match a predicate.
 
-The plan is one statement over `dl_files`. Where the database has indexes, one column drives: a partition
+The plan is one statement over `dl_files`. If the database has indexes, one column drives: a partition
 value, or the stats slot with the fewest candidates, one UNION ALL branch for each of its width levels. All
 other conditions filter. They never lose a file; survivors are rechecked with ``Plan.residual``.
 """
@@ -59,7 +59,7 @@ class Plan:
     Attributes:
         sql: The statement, with ``?`` for parameters.
         params: Its parameters in order.
-        residual: What is left to ask of each file's statistics; None where the statement is exact.
+        residual: What is left to ask of each file's statistics; None if the statement is exact.
         driver: What leads the search: ``p0``, ``s1`` or None for a scan. For tests and explanations.
     """
 
@@ -80,7 +80,6 @@ def plan_files(
     *,
     table_id: int,
     version: int,
-    head: int,
     slots: Sequence[Slot],
     levels: Sequence[Level],
     columns: Sequence[str],
@@ -92,7 +91,6 @@ def plan_files(
         expr: The predicate over physical column paths; None for all files.
         table_id: The table.
         version: The version to read.
-        head: The newest version, read in the same database transaction as the files will be.
         slots: The table's slots.
         levels: The width levels of its indexed slots.
         columns: The columns to select, by their plain names.
@@ -109,16 +107,18 @@ def plan_files(
     driver = None
     branches: list[Condition | None]
     if not facts.indexed:
-        branches = [both((in_ids, _alive(version, head), condition))]
+        branches = [both((in_ids, _alive(version), condition))]
     else:
+        # the plus keeps the index on add_version out of it
+        live = Condition("f.remove_version IS NULL AND +f.add_version <= ?", (version,))
+        dead = Condition("f.remove_version > ? AND +f.add_version <= ?", (version, version))
         # an unindexed condition beside `table_id =` makes SQLite walk a partial index row by row
-        branches = [both((in_ids, _live(version, head), condition))]
+        branches = [both((in_ids, live, condition))]
         if wanted is not None and (driver := _driver(wanted, rules, levels)) is not None:
             quiet = Conditions(slots, texts_drive=driver.name[0] == "p").of(wanted)
-            branches = [both((in_table, _live(version, head), b, quiet)) for b in driver.branches]
-        if version < head:
-            dead = Condition("f.remove_version > ? AND +f.add_version <= ?", (version, version))
-            branches.append(both((in_table, dead, condition)))
+            branches = [both((in_table, live, b, quiet)) for b in driver.branches]
+        # files may have been removed since the version was the newest
+        branches.append(both((in_table, dead, condition)))
     found = [b for b in branches if b is not None]
     return Plan(
         " UNION ALL ".join(f"{select} WHERE {b.sql}" for b in found),
@@ -140,14 +140,14 @@ def plan_page(
 ) -> Plan:
     """The statement for the next files of a version in the order of their ids, up to an id or to the last."""
     last = (table_id + 1) << FILE_ID_BITS if end is None else end
-    alive = _alive(version, version + 1)
+    alive = _alive(version)
     page = f"f.file_id > ? AND f.file_id < ? AND {alive.sql} ORDER BY f.file_id LIMIT ?"
     return Plan(f"{_select(columns, facts)} WHERE {page}", (after, last, *alive.params, limit), None)
 
 
 def plan_new(*, table_id: int, after: int, version: int, columns: Sequence[str], facts: Dialect) -> Plan:
     """The statement for the files of a version that an earlier one did not have."""
-    alive = _alive(version, version + 1)
+    alive = _alive(version)
     new = f"f.table_id = ? AND f.add_version > ? AND {alive.sql}"
     return Plan(f"{_select(columns, facts)} WHERE {new}", (table_id, after, *alive.params), None)
 
@@ -186,32 +186,18 @@ def plan_added(
 
 
 def _select(columns: Sequence[str], facts: Dialect) -> str:
-    names, joined = [], False
-    for column in columns:
-        if _COLUMN.fullmatch(column) is None:
-            raise InvalidArgumentError(
-                f"{column!r} is not a column of dl_files",
-                suggestion="name columns as the migration spells them",
-            )
-        aside = facts.side_table and column in SIDE_COLUMNS
-        joined |= aside
-        names.append(f"{'j' if aside else 'f'}.{column}")
-    join = " JOIN dl_file_json j ON j.file_id = f.file_id" if joined else ""
-    return f"SELECT {', '.join(names)} FROM dl_files f{join}"  # noqa: S608 - names are checked above
+    if odd := [column for column in columns if not _COLUMN.fullmatch(column)]:
+        raise InvalidArgumentError(
+            f"{odd[0]!r} is not a column of dl_files", suggestion="name columns as the migration spells them"
+        )
+    aside = [facts.side_table and column in SIDE_COLUMNS for column in columns]
+    names = ", ".join(f"{'j' if other else 'f'}.{c}" for c, other in zip(columns, aside, strict=True))
+    join = " JOIN dl_file_json j ON j.file_id = f.file_id" if any(aside) else ""
+    return f"SELECT {names} FROM dl_files f{join}"  # noqa: S608 - names are checked above
 
 
-def _live(version: int, head: int) -> Condition:
-    """Files that are live now and were there at the version."""
-    if version >= head:
-        return Condition("f.remove_version IS NULL")
-    # the plus keeps the index on add_version out of it
-    return Condition("f.remove_version IS NULL AND +f.add_version <= ?", (version,))
-
-
-def _alive(version: int, head: int) -> Condition:
+def _alive(version: int) -> Condition:
     """Files that were live at the version, whatever became of them."""
-    if version >= head:
-        return Condition("f.remove_version IS NULL")
     return Condition(
         "f.add_version <= ? AND (f.remove_version IS NULL OR f.remove_version > ?)", (version, version)
     )
@@ -268,7 +254,7 @@ def _between(column: Path, operands: Sequence[Expr], rules: Conditions) -> _Driv
     span = found or NEVER
     if slot.encoding == "string":
         return _Driver(f"p{slot.slot}", (span,))
-    odd = Condition(f"{name} < '0'")  # where dates of years beyond 9999 are kept
+    odd = Condition(f"{name} < '0'")  # dates of years beyond 9999
     return _Driver(f"p{slot.slot}", (both((span, Condition(f"{name} >= '0'"))) or span, odd))
 
 
@@ -279,7 +265,7 @@ def _ranges(
     no_nan = without_nan(operands)
     for slot in rules.images.values():
         known = [x for x in levels if x.slot == slot.slot]
-        # without level rows nobody knows which branches there are
+        # without level rows the branches are not known
         if slot.slot >= INDEXED_SLOTS or slot.since or not known:
             continue
         low, high = IMIN, IMAX

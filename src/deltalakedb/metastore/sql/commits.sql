@@ -34,7 +34,7 @@ SELECT min(timestamp), max(timestamp) FROM dl_commits WHERE table_id = ?;
 SELECT bytes FROM dl_commit_bytes WHERE table_id = ? AND version = ?;
 
 -- name: between
--- commits with their bytes, oldest first; bytes are null where they are no longer kept
+-- commits with their bytes, oldest first; bytes are null if they are no longer kept
 SELECT {commit}, b.bytes
 FROM dl_commits c
 LEFT JOIN dl_commit_bytes b ON b.table_id = c.table_id AND b.version = c.version
@@ -61,11 +61,11 @@ SELECT table_id, ordinal, version, timestamp, origin FROM dl_commits WHERE txn_u
 SELECT 1 FROM dl_transactions WHERE txn_uuid = ?;
 
 -- name: delete transaction
--- one of which no commit is left: who repeats it does it
+-- one without any commit left: repeating it does it
 DELETE FROM dl_transactions WHERE txn_uuid = ?;
 
 -- name: insert transaction
--- it is there already where some of its commits are made again
+-- it is there already if some of its commits are made again
 INSERT INTO dl_transactions (txn_uuid, committed_at, actor, num_commits) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
 
 -- name: txns since

@@ -30,7 +30,7 @@ FROM dl_import_batches WHERE import_id = ? ORDER BY batch;
 
 -- name: claim receipt
 -- only: postgres
--- an empty one; nothing happens where the batch has one, and a twin waits here until the first has ended
+-- an empty one; nothing happens if the batch has one, and a twin waits here until the first has ended
 INSERT INTO dl_import_batches (import_id, {receipt})
 VALUES (?, ?, 'base', 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0) ON CONFLICT DO NOTHING;
 

@@ -36,31 +36,25 @@ SELECT reads FROM dl_outbox WHERE table_id = ? AND version = ?;
 SELECT version FROM dl_outbox WHERE table_id = ? AND state <> 'published' ORDER BY version;
 
 -- name: published
-UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL, reads = NULL
-WHERE table_id = ? AND version = ? AND state <> 'published';
-
--- name: published range
+-- a range of versions, marked under the lock of the head
 UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL, reads = NULL
 WHERE table_id = ? AND version BETWEEN ? AND ? AND state <> 'published';
 
--- name: published of tables
--- only: duckdb
-UPDATE dl_outbox SET state = 'published', published_at = r.noted_at, error = NULL, reads = NULL
-FROM (VALUES {rows}) AS r (table_id, oldest, newest, noted_at)
-WHERE dl_outbox.table_id = r.table_id AND dl_outbox.version BETWEEN r.oldest AND r.newest AND state <> 'published';
+-- Marking ranges of versions of some tables as published: statements run in this order.
 
--- name: advance tables
--- only: duckdb
+-- name: publish ranges
+WITH r (table_id, oldest, newest, noted_at) AS (VALUES {rows})
+UPDATE dl_outbox SET state = 'published', published_at = r.noted_at, error = NULL, reads = NULL
+FROM r WHERE dl_outbox.table_id = r.table_id AND dl_outbox.version BETWEEN r.oldest AND r.newest AND state <> 'published';
+
+-- name: publish watermarks
+-- only: sqlite, duckdb
+WITH r (table_id, oldest, newest, noted_at) AS (VALUES {rows})
 UPDATE dl_mirror SET published_version = r.newest, published_at = r.noted_at
-FROM (VALUES {rows}) AS r (table_id, oldest, newest, noted_at)
-WHERE dl_mirror.table_id = r.table_id AND published_version < r.newest;
+FROM r WHERE dl_mirror.table_id = r.table_id AND published_version < r.newest;
 
 -- name: failed
 UPDATE dl_outbox SET state = 'failed', attempts = attempts + 1, next_try_at = ?, error = ? WHERE table_id = ? AND version = ? AND state <> 'published';
-
--- name: lock
--- the watermarks of some tables, held from the highest id down
-SELECT h.table_id FROM dl_mirror h WHERE h.table_id IN (??) ORDER BY h.table_id DESC;
 
 -- name: advance
 -- the watermark only ever rises

@@ -9,7 +9,7 @@ LEFT JOIN dl_protocol p ON p.table_id = t.table_id AND p.remove_version IS NULL
 WHERE t.name IN (??);
 
 -- name: open at
--- a table by name at one version; the last four columns are null where SQL does not have that version
+-- a table by name at one version; the last four columns are null if the catalog does not have that version
 SELECT {table}, c.version, c.timestamp, d.raw, p.raw
 FROM {tables}
 LEFT JOIN dl_commits c ON c.table_id = t.table_id AND c.version = ?
@@ -21,7 +21,7 @@ WHERE t.name = ?;
 
 -- name: head
 -- what is newer than a version that is known already: the last three columns say since when the live metadata
--- and protocol hold, and are null at the end where that version is no longer the one that was read
+-- and protocol hold, and the last is null if that version is no longer the one that was read
 SELECT {table}, h.metadata_version, h.protocol_version, c.version
 FROM {tables}
 LEFT JOIN dl_commits c ON c.table_id = t.table_id AND c.version = ? AND c.timestamp = ?
@@ -34,9 +34,7 @@ SELECT {table},
        CASE WHEN EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = h.table_id AND o.state <> 'published') THEN -1
             ELSE m.published_version END,
        (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')), {clock}
-FROM dl_heads h
-JOIN dl_tables t ON t.table_id = h.table_id
-JOIN dl_mirror m ON m.table_id = h.table_id
+FROM {tables}
 WHERE h.table_id IN (??)
 ORDER BY h.table_id;
 

@@ -1,7 +1,7 @@
 -- The registry of tables and namespaces.
 
 -- name: insert
--- a new table; its id is given by the database, none where another writer was first with name or location
+-- a new table; the database assigns its id; no row if another writer was first with name or location
 INSERT INTO dl_tables (name, location, state, state_reason, comment, tags, settings, created_at, updated_at)
 VALUES (?, ?, ?, NULL, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
@@ -86,10 +86,7 @@ SELECT name, value FROM dl_settings WHERE name LIKE ?;
 DELETE FROM dl_settings WHERE name = ?;
 
 -- name: insert setting
-INSERT INTO dl_settings (name, value) VALUES (?, ?);
-
--- name: insert setting unless there
--- for notes of which several may be made at a time
+-- nothing happens if another process has set it since it was deleted
 INSERT INTO dl_settings (name, value) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: beginnings

@@ -6,8 +6,6 @@ SELECT {table},
        CASE WHEN h.table_id IN (SELECT o.table_id FROM dl_outbox o WHERE o.state <> 'published') THEN -1
             ELSE m.published_version END,
        (m.paused OR (SELECT count(*) FROM dl_settings s WHERE s.name = 'mirror.paused') > 0), NULL
-FROM dl_heads h
-JOIN dl_tables t ON t.table_id = h.table_id
-JOIN dl_mirror m ON m.table_id = h.table_id
+FROM {tables}
 WHERE h.table_id IN (??)
 ORDER BY h.table_id;

@@ -5,5 +5,5 @@ INSERT INTO dl_tables (name, location, state, state_reason, comment, tags, setti
 VALUES (?, ?, ?, NULL, ?, ?, ?, ?, ?)
 RETURNING table_id;
 
--- name: insert setting unless there
+-- name: insert setting
 INSERT INTO dl_settings (name, value) VALUES (?, ?);

@@ -4,15 +4,15 @@
 
 -- name: settings of the whole catalog
 CREATE TABLE dl_settings (
-  name {text} NOT NULL{pk},
-  value {text}
+  name TEXT NOT NULL{pk},
+  value TEXT
 );
 
 -- name: namespaces
 CREATE TABLE dl_namespaces (
-  name {text} NOT NULL{pk},
-  comment {text},
-  properties {text} NOT NULL,
+  name TEXT NOT NULL{pk},
+  comment TEXT,
+  properties TEXT NOT NULL,
   created_at {bigint} NOT NULL
 );
 
@@ -26,11 +26,11 @@ CREATE TABLE dl_tables (
   table_id {auto_table_id},
   name {ctext} NOT NULL{unique},
   location {ctext} NOT NULL{unique},
-  state {text} NOT NULL,
-  state_reason {text},
-  comment {text},
-  tags {text} NOT NULL,
-  settings {text} NOT NULL,
+  state TEXT NOT NULL,
+  state_reason TEXT,
+  comment TEXT,
+  tags TEXT NOT NULL,
+  settings TEXT NOT NULL,
   created_at {bigint} NOT NULL,
   updated_at {bigint} NOT NULL
 );
@@ -53,9 +53,9 @@ CREATE TABLE dl_heads (
   next_file_seq {bigint} NOT NULL,
   metadata_version {bigint} NOT NULL,
   protocol_version {bigint} NOT NULL,
-  frozen {bool} NOT NULL,
-  shape {text} NOT NULL,
-  head_sha256 {text}
+  frozen BOOLEAN NOT NULL,
+  shape TEXT NOT NULL,
+  head_sha256 TEXT
 );
 
 -- name: how far each table is published
@@ -64,14 +64,14 @@ CREATE TABLE dl_mirror (
   published_version {bigint} NOT NULL,
   published_at {bigint},
   checkpoint_version {bigint} NOT NULL,
-  paused {bool} NOT NULL
+  paused BOOLEAN NOT NULL
 );
 
 -- name: transactions, which group the commits of several tables
 CREATE TABLE dl_transactions (
-  txn_uuid {text} NOT NULL{pk},
+  txn_uuid TEXT NOT NULL{pk},
   committed_at {bigint} NOT NULL,
-  actor {text},
+  actor TEXT,
   num_commits {bigint} NOT NULL
 );
 
@@ -80,18 +80,18 @@ CREATE TABLE dl_transactions (
 CREATE TABLE dl_commits (
   table_id {bigint} NOT NULL,
   version {bigint} NOT NULL,
-  txn_uuid {text} NOT NULL,
+  txn_uuid TEXT NOT NULL,
   ordinal {bigint} NOT NULL,
   timestamp {bigint} NOT NULL,
-  operation {text},
-  is_blind_append {bool} NOT NULL,
-  data_change {bool} NOT NULL,
+  operation TEXT,
+  is_blind_append BOOLEAN NOT NULL,
+  data_change BOOLEAN NOT NULL,
   num_added {bigint} NOT NULL,
   num_removed {bigint} NOT NULL,
-  info {text},
-  origin {text} NOT NULL,
-  actor {text},
-  sha256 {text},
+  info TEXT,
+  origin TEXT NOT NULL,
+  actor TEXT,
+  sha256 TEXT,
   size_bytes {bigint}{key: table_id, version}
 );
 
@@ -117,12 +117,12 @@ CREATE TABLE dl_commit_bytes (
 CREATE TABLE dl_outbox (
   table_id {bigint} NOT NULL,
   version {bigint} NOT NULL,
-  state {text} NOT NULL,
+  state TEXT NOT NULL,
   attempts {bigint} NOT NULL,
   next_try_at {bigint},
   published_at {bigint},
-  error {text},
-  reads {text}{key: table_id, version}
+  error TEXT,
+  reads TEXT{key: table_id, version}
 );
 
 -- name: find what is not yet published
@@ -134,7 +134,7 @@ CREATE TABLE dl_metadata (
   table_id {bigint} NOT NULL,
   add_version {bigint} NOT NULL,
   remove_version {bigint},
-  raw {text} NOT NULL{key: table_id, add_version}
+  raw TEXT NOT NULL{key: table_id, add_version}
 );
 
 -- name: protocol as intervals; raw is the action's JSON
@@ -142,7 +142,7 @@ CREATE TABLE dl_protocol (
   table_id {bigint} NOT NULL,
   add_version {bigint} NOT NULL,
   remove_version {bigint},
-  raw {text} NOT NULL{key: table_id, add_version}
+  raw TEXT NOT NULL{key: table_id, add_version}
 );
 
 -- name: application transactions as intervals
@@ -152,17 +152,17 @@ CREATE TABLE dl_txns (
   app_version {bigint} NOT NULL,
   add_version {bigint} NOT NULL,
   remove_version {bigint},
-  raw {text} NOT NULL{key: table_id, app_id, add_version}
+  raw TEXT NOT NULL{key: table_id, app_id, add_version}
 );
 
 -- name: metadata domains as intervals
 CREATE TABLE dl_domains (
   table_id {bigint} NOT NULL,
   domain {ctext} NOT NULL,
-  removed {bool} NOT NULL,
+  removed BOOLEAN NOT NULL,
   add_version {bigint} NOT NULL,
   remove_version {bigint},
-  raw {text} NOT NULL{key: table_id, domain, add_version}
+  raw TEXT NOT NULL{key: table_id, domain, add_version}
 );
 
 -- name: which column of a table lies in which slot
@@ -170,11 +170,11 @@ CREATE TABLE dl_domains (
 -- encoding and encoding_arg say how a value becomes an image; dropped_version is set when a column leaves
 CREATE TABLE dl_slots (
   table_id {bigint} NOT NULL,
-  kind {text} NOT NULL,
+  kind TEXT NOT NULL,
   slot {bigint} NOT NULL,
-  field {text} NOT NULL,
-  encoding {text} NOT NULL,
-  encoding_arg {text},
+  field TEXT NOT NULL,
+  encoding TEXT NOT NULL,
+  encoding_arg TEXT,
   since_version {bigint} NOT NULL,
   dropped_version {bigint}{key: table_id, kind, slot, since_version}
 );
@@ -191,62 +191,40 @@ CREATE TABLE dl_levels (
 );
 
 -- name: files as intervals, with what planning needs
--- file_id is (table_id << 40) | seq; identity is (path, dv_id); tombstone is false where the file was
+-- file_id is (table_id << 40) | seq; identity is (path, dv_id); tombstone is false if the file was
 -- replaced by a newer row of the same identity rather than removed
 CREATE TABLE dl_files (
   file_id {file_id},
   table_id {bigint} NOT NULL,
   add_version {bigint} NOT NULL,
   remove_version {bigint},
-  tombstone {bool} NOT NULL,
+  tombstone BOOLEAN NOT NULL,
   deletion_timestamp {bigint},
   path_hash {bigint} NOT NULL,
   path {ctext} NOT NULL,
   dv_id {ctext} NOT NULL,
   size {bigint} NOT NULL,
   modification_time {bigint} NOT NULL,
-  data_change {bool} NOT NULL,
+  data_change BOOLEAN NOT NULL,
   num_records {bigint},
-  p0 {ctext},
-  p1 {ctext},
-  p2 {ctext},
-  p3 {ctext},
-  k0 {small} NOT NULL,
-  k1 {small} NOT NULL,
-  k2 {small} NOT NULL,
-  k3 {small} NOT NULL,
-  s0_min {bigint},
-  s0_max {bigint},
-  s1_min {bigint},
-  s1_max {bigint},
-  s2_min {bigint},
-  s2_max {bigint},
-  s3_min {bigint},
-  s3_max {bigint},
-  s4_min {bigint},
-  s4_max {bigint},
-  s5_min {bigint},
-  s5_max {bigint},
-  s6_min {bigint},
-  s6_max {bigint},
-  s7_min {bigint},
-  s7_max {bigint},
-  s8_min {bigint},
-  s8_max {bigint},
-  s9_min {bigint},
-  s9_max {bigint},
-  s10_min {bigint},
-  s10_max {bigint},
-  s11_min {bigint},
-  s11_max {bigint},
-  s12_min {bigint},
-  s12_max {bigint},
-  s13_min {bigint},
-  s13_max {bigint},
-  s14_min {bigint},
-  s14_max {bigint},
-  s15_min {bigint},
-  s15_max {bigint},
+  p0 {ctext}, p1 {ctext}, p2 {ctext}, p3 {ctext},
+  k0 SMALLINT NOT NULL, k1 SMALLINT NOT NULL, k2 SMALLINT NOT NULL, k3 SMALLINT NOT NULL,
+  s0_min {bigint}, s0_max {bigint},
+  s1_min {bigint}, s1_max {bigint},
+  s2_min {bigint}, s2_max {bigint},
+  s3_min {bigint}, s3_max {bigint},
+  s4_min {bigint}, s4_max {bigint},
+  s5_min {bigint}, s5_max {bigint},
+  s6_min {bigint}, s6_max {bigint},
+  s7_min {bigint}, s7_max {bigint},
+  s8_min {bigint}, s8_max {bigint},
+  s9_min {bigint}, s9_max {bigint},
+  s10_min {bigint}, s10_max {bigint},
+  s11_min {bigint}, s11_max {bigint},
+  s12_min {bigint}, s12_max {bigint},
+  s13_min {bigint}, s13_max {bigint},
+  s14_min {bigint}, s14_max {bigint},
+  s15_min {bigint}, s15_max {bigint},
   no_nulls {bigint} NOT NULL,
   all_nulls {bigint} NOT NULL{files_side_columns}
 );
@@ -255,15 +233,15 @@ CREATE TABLE dl_files (
 -- only: sqlite, postgres
 CREATE TABLE dl_file_json (
   file_id {file_id},
-  stats {text},
-  partition_values {text} NOT NULL,
-  tags {text},
-  deletion_vector {text},
+  stats TEXT,
+  partition_values TEXT NOT NULL,
+  tags TEXT,
+  deletion_vector TEXT,
   base_row_id {bigint},
   default_row_commit_version {bigint},
-  clustering_provider {text},
-  add_extra {text},
-  remove_action {text}
+  clustering_provider TEXT,
+  add_extra TEXT,
+  remove_action TEXT
 );
 
 -- name: find a live file by its path
@@ -304,8 +282,8 @@ CREATE INDEX dl_files_slot3 ON dl_files (table_id, k3, s3_max, s3_min) WHERE rem
 
 -- name: leases, on the database's clock
 CREATE TABLE dl_leases (
-  name {text} NOT NULL{pk},
-  holder {text} NOT NULL,
+  name TEXT NOT NULL{pk},
+  holder TEXT NOT NULL,
   token {bigint} NOT NULL,
   expires_at {bigint} NOT NULL
 );
@@ -314,25 +292,25 @@ CREATE TABLE dl_leases (
 -- phase: loading, verifying, finalized, failed or undone; plan and details are JSON objects; table_id is
 -- reserved from the beginning and in the registry only once the import is finalized
 CREATE TABLE dl_imports (
-  import_id {text} NOT NULL{pk},
+  import_id TEXT NOT NULL{pk},
   table_id {bigint} NOT NULL,
   name {ctext} NOT NULL,
   location {ctext} NOT NULL,
-  engine {text} NOT NULL,
-  phase {text} NOT NULL,
-  plan {text} NOT NULL,
+  engine TEXT NOT NULL,
+  phase TEXT NOT NULL,
+  plan TEXT NOT NULL,
   first_version {bigint} NOT NULL,
   source_version {bigint} NOT NULL,
   batches_total {bigint} NOT NULL,
   files_expected {bigint} NOT NULL,
-  deferred_indexes {bool} NOT NULL,
-  actor {text} NOT NULL,
+  deferred_indexes BOOLEAN NOT NULL,
+  actor TEXT NOT NULL,
   started_at {bigint} NOT NULL,
   updated_at {bigint} NOT NULL,
   finished_at {bigint},
-  digest {text},
-  error {text},
-  details {text} NOT NULL
+  digest TEXT,
+  error TEXT,
+  details TEXT NOT NULL
 );
 
 -- name: find imports by table
@@ -343,9 +321,9 @@ CREATE INDEX dl_imports_name ON dl_imports (name, started_at);
 -- kind: base (begins and ends are positions in the checkpoint) or tail (they are versions); counters are what
 -- the batch changed: files, bytes and rows may fall
 CREATE TABLE dl_import_batches (
-  import_id {text} NOT NULL,
+  import_id TEXT NOT NULL,
   batch {bigint} NOT NULL,
-  kind {text} NOT NULL,
+  kind TEXT NOT NULL,
   begins {bigint} NOT NULL,
   ends {bigint} NOT NULL,
   actions {bigint} NOT NULL,
@@ -383,13 +361,13 @@ CREATE SEQUENCE dl_audit_ids;
 CREATE TABLE dl_audit (
   audit_id {auto_audit_id},
   recorded_at {bigint} NOT NULL,
-  actor {text} NOT NULL,
-  action {text} NOT NULL,
+  actor TEXT NOT NULL,
+  action TEXT NOT NULL,
   table_id {bigint},
-  table_name {text},
+  table_name TEXT,
   version {bigint},
-  txn_uuid {text},
-  details {text} NOT NULL
+  txn_uuid TEXT,
+  details TEXT NOT NULL
 );
 
 -- Views with documented names, for queries in plain SQL. Times are epoch milliseconds.
@@ -414,7 +392,7 @@ JOIN dl_tables t ON t.table_id = f.table_id
 JOIN dl_file_json j ON j.file_id = f.file_id
 WHERE f.remove_version IS NULL;
 
--- name: live files, where a file is one row
+-- name: live files, if a file is one row
 -- only: duckdb
 CREATE VIEW dl_v_files AS
 SELECT t.name AS table_name, f.path, f.size, f.num_records, f.modification_time, f.partition_values, f.stats,

@@ -1,17 +1,21 @@
--- A note that can be found out again does not wait for its flush to disk.
+-- One statement is one round trip and one transaction.
 
--- name: published
-UPDATE dl_outbox SET state = 'published', published_at = ?, error = NULL, reads = NULL
-WHERE table_id = ? AND version = ? AND state <> 'published'
-  AND set_config('synchronous_commit', 'off', true) IS NOT NULL;
-
--- name: published range
--- An update locks the rows of a range in the order that its plan finds them, and two publishers may find
--- them differently. So they are locked first, and those that another publisher is just marking are left to it.
-UPDATE dl_outbox o SET state = 'published', published_at = ?, error = NULL, reads = NULL
-FROM (
-  SELECT l.table_id, l.version FROM dl_outbox l
-  WHERE l.table_id = ? AND l.version BETWEEN ? AND ? AND l.state <> 'published'
-    AND set_config('synchronous_commit', 'off', true) IS NOT NULL
-  ORDER BY l.version FOR UPDATE SKIP LOCKED
-) l WHERE o.table_id = l.table_id AND o.version = l.version;
+-- name: publish ranges
+-- A note that can be found out again does not wait for its flush to disk. Publishers of the same tables never wait
+-- for each other in a circle: rows that another one is marking are left to it, watermarks are locked by id.
+WITH r (table_id, oldest, newest, noted_at) AS (VALUES {rows}),
+open AS (
+  SELECT o.table_id, o.version, r.noted_at FROM dl_outbox o
+  JOIN r ON r.table_id = o.table_id AND o.version BETWEEN r.oldest AND r.newest
+  WHERE o.state <> 'published' AND set_config('synchronous_commit', 'off', true) IS NOT NULL FOR UPDATE OF o SKIP LOCKED
+),
+marked AS (
+  UPDATE dl_outbox o SET state = 'published', published_at = open.noted_at, error = NULL, reads = NULL
+  FROM open WHERE o.table_id = open.table_id AND o.version = open.version
+),
+behind AS (
+  SELECT m.table_id, r.newest, r.noted_at FROM dl_mirror m JOIN r ON r.table_id = m.table_id
+  WHERE m.published_version < r.newest ORDER BY m.table_id FOR UPDATE OF m
+)
+UPDATE dl_mirror m SET published_version = behind.newest, published_at = behind.noted_at
+FROM behind WHERE m.table_id = behind.table_id;
