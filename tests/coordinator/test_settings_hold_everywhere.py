@@ -19,18 +19,11 @@ from support.lake import ids
 from support.mirrors import append, append_outside, diverge, logged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.stores import StoreServers
 
 pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"])
-
-
-@pytest.fixture(autouse=True)
-def _leave_nothing_open() -> Iterator[None]:
-    yield
-    close_all()
 
 
 @pytest.fixture

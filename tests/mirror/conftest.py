@@ -7,27 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.metastore.database import close_all
 from deltalakedb.settings import Config, use_config
 from support.lake import ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from deltalakedb.metastore.database import Database
-
-
-@pytest.fixture(autouse=True)
-def _leave_nothing_open() -> Iterator[None]:
-    yield
-    close_all()
-
-
-@pytest.fixture
-def catalog(catalog_uri: str) -> Catalog:
-    """An empty catalog, created by opening it."""
-    return Catalog(catalog_uri, create=True)
 
 
 @pytest.fixture
