@@ -18,6 +18,7 @@ from deltalakedb import Catalog
 from deltalakedb.metastore.database import close_all
 from support.catalogs import ENGINES, fresh_catalog_uri
 from support.golden import golden_root, missing_reason
+from support.lake import ids
 from support.postgres import PostgresDatabase, PostgresRun
 from support.spark import missing_reason as spark_missing
 from support.spark import start as start_spark
@@ -138,6 +139,14 @@ def catalog_uri(engine_name: str, tmp_path: Path, request: pytest.FixtureRequest
 def catalog(catalog_uri: str) -> Catalog:
     """An empty catalog, created by opening it."""
     return Catalog(catalog_uri, create=True)
+
+
+@pytest.fixture
+def root(catalog: Catalog, tmp_path: Path) -> Path:
+    """The folder of a table `t` that holds the row 0."""
+    folder = tmp_path / "lake" / "t"
+    catalog.write("t", ids(0), location=folder)
+    return folder
 
 
 @pytest.fixture(scope="module")

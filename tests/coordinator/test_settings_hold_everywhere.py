@@ -26,15 +26,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"])
 
 
-@pytest.fixture
-def root(catalog_uri: str, tmp_path: Path) -> Path:
-    """The folder of a table `t` that holds the row 0."""
-    folder = tmp_path / "lake" / "t"
-    with Catalog(catalog_uri, create=True) as catalog:
-        catalog.write("t", ids(0), location=folder)
-    return folder
-
-
 @pytest.mark.parametrize("look_ahead", ["always", "local"])
 def test_the_service_looks_ahead_on_object_stores_if_the_setting_says_so(
     look_ahead: str, catalog_uri: str, store_servers: StoreServers

@@ -8,7 +8,6 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.settings import Config, use_config
-from support.lake import ids
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,11 +26,3 @@ def silent(catalog_uri: str, catalog: Catalog) -> Catalog:
 def database(catalog: Catalog, root: Path) -> Database:
     """The catalog's database, for what lies below the face."""
     return catalog.log("t").database
-
-
-@pytest.fixture
-def root(catalog: Catalog, tmp_path: Path) -> Path:
-    """The folder of a table `t` that holds the row 0."""
-    folder = tmp_path / "lake" / "t"
-    catalog.write("t", ids(0), location=folder)
-    return folder
