@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import uuid
 import zlib
 from pathlib import Path
@@ -13,21 +14,28 @@ from urllib.parse import quote, urlencode
 import pytest
 from hypothesis import settings
 
+from deltalakedb import Catalog
+from deltalakedb.metastore.database import close_all
+from support.catalogs import ENGINES, fresh_catalog_uri
 from support.golden import golden_root, missing_reason
+from support.lake import ids
 from support.postgres import PostgresDatabase, PostgresRun
 from support.spark import missing_reason as spark_missing
 from support.spark import start as start_spark
 from support.stores import StoreServers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from support.twins import Twins
 
-ENGINES = ("sqlite", "duckdb", "postgres")
 #: rooms whose tests look into the engines' own code: they run on every engine
-ENGINE_ROOMS = ("attacks", "behaviour", "commit", "conformance", "errors", "faults", "frame", "metastore")
+ENGINE_ROOMS = ("attacks", "behaviour", "conformance", "faults", "metastore", "project")
 SERVER_FOLDER = "DELTASQL_TEST_POSTGRES_FOLDER"
+
+# Modules are compiled once, not by each of the hundreds of processes that tests start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The same examples in every run: a failure seen once is seen again. `explore` looks for new ones.
 settings.register_profile(
@@ -77,15 +85,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _left_out(items: list[pytest.Item], tests: Path) -> Iterator[pytest.Item]:
-    """Above the engines, a test of all three runs on SQLite and on one of the others, chosen by its name."""
-    by_test: dict[str, dict[str, pytest.Item]] = {}
+    """Above the engines, a test of all three runs on SQLite, and once on another one, chosen by its name."""
+    twins: dict[str, dict[str, dict[str, pytest.Item]]] = {}
     for item in items:
         engine = item.callspec.params.get("engine_name") if hasattr(item, "callspec") else None
         if engine and item.path.relative_to(tests).parts[0] not in ENGINE_ROOMS:
-            by_test.setdefault(item.nodeid.replace(engine, "*"), {})[engine] = item
-    for name, engines in by_test.items():
-        if len(engines) == len(ENGINES):
-            yield engines[ENGINES[1 + zlib.crc32(name.encode()) % 2]]
+            by_parameters = twins.setdefault(item.nodeid.partition("[")[0], {})
+            by_parameters.setdefault(item.nodeid.replace(engine, "*"), {})[engine] = item
+    for name, by_parameters in twins.items():
+        complete = [engines for engines in by_parameters.values() if len(engines) == len(ENGINES)]
+        other = ENGINES[1 + zlib.crc32(name.encode()) % 2]
+        for number, engines in enumerate(complete):
+            yield from (
+                item for engine, item in engines.items() if engine != "sqlite" and (number or engine != other)
+            )
 
 
 @pytest.fixture(scope="session")
@@ -119,11 +132,49 @@ def engine_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def catalog_uri(engine_name: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
     """The address of an empty catalog that does not exist yet, on the engine of the test."""
-    if engine_name == "postgres":
-        database: PostgresDatabase = request.getfixturevalue("pg_database")
-        return database.catalog_uri(request.getfixturevalue("pg_schema"))
-    ending = {"sqlite": "db", "duckdb": "duckdb"}[engine_name]
-    return f"deltasql://{engine_name}/{quote(str(tmp_path))}/catalog.{ending}"
+    return fresh_catalog_uri(engine_name, tmp_path, request)
+
+
+@pytest.fixture
+def catalog(catalog_uri: str) -> Catalog:
+    """An empty catalog, created by opening it."""
+    return Catalog(catalog_uri, create=True)
+
+
+@pytest.fixture
+def root(catalog: Catalog, tmp_path: Path) -> Path:
+    """The folder of a table `t` that holds the row 0."""
+    folder = tmp_path / "lake" / "t"
+    catalog.write("t", ids(0), location=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def shared_catalog(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], Catalog]]:
+    """A function from an engine to the one catalog on it that the tests of a module share."""
+    made: dict[str, Catalog] = {}
+    schema = "shared_" + uuid.uuid4().hex[:12]
+
+    def shared(engine: str) -> Catalog:
+        if engine not in made:
+            uri = f"deltasql://{engine}/{quote(str(tmp_path_factory.mktemp('shared')))}/catalog.{engine}"
+            if engine == "postgres":
+                uri = request.getfixturevalue("pg_database").catalog_uri(schema)
+            made[engine] = Catalog(uri)
+        return made[engine]
+
+    yield shared
+    close_all()
+    if "postgres" in made:
+        request.getfixturevalue("pg_database").drop_schema(schema)
+
+
+@pytest.fixture(autouse=True)
+def _leave_nothing_open() -> Iterator[None]:
+    yield
+    close_all()
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SRC = Path(deltalakedb.__file__).parent
-SIZE = 100_000
-#: Processor time for one text. Linear work takes milliseconds, quadratic work at least five seconds.
+SIZE = 50_000
+#: Processor time for one text. Linear work takes milliseconds, quadratic work more than a second.
 #: A child counts its own processor time, so a busy machine changes nothing.
-LIMIT_S = 2.5
+LIMIT_S = 0.6
 METHODS = ("search", "match", "fullmatch", "sub", "findall", "finditer", "split")
 #: patterns that read only files of this package
 OWN_FILES = {"metastore.statements", "metastore.migrations"}

@@ -6,27 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltalakedb import Catalog
 from deltalakedb.address import parse_address
-from deltalakedb.metastore.database import Database, close_all
+from deltalakedb.metastore.database import Database
 from support.commits import Bench
 from support.lake import ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
-
-@pytest.fixture(autouse=True)
-def _leave_nothing_open() -> Iterator[None]:
-    yield
-    close_all()
-
-
-@pytest.fixture
-def catalog(catalog_uri: str) -> Catalog:
-    """An empty catalog, created by opening it."""
-    return Catalog(catalog_uri, create=True)
+    from deltalakedb import Catalog
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from psycopg import sql
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import CatalogError
-from deltalakedb.metastore.database import close_all
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -22,12 +21,6 @@ if TYPE_CHECKING:
     from support.postgres import PostgresDatabase
 
 pytestmark = pytest.mark.parametrize("engine_name", ["postgres"])
-
-
-@pytest.fixture(autouse=True)
-def _leave_nothing_open() -> Iterator[None]:
-    yield
-    close_all()
 
 
 @contextmanager

@@ -19,27 +19,11 @@ from support.lake import ids
 from support.mirrors import append, append_outside, diverge, logged
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from support.stores import StoreServers
 
 pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"])
-
-
-@pytest.fixture(autouse=True)
-def _leave_nothing_open() -> Iterator[None]:
-    yield
-    close_all()
-
-
-@pytest.fixture
-def root(catalog_uri: str, tmp_path: Path) -> Path:
-    """The folder of a table `t` that holds the row 0."""
-    folder = tmp_path / "lake" / "t"
-    with Catalog(catalog_uri, create=True) as catalog:
-        catalog.write("t", ids(0), location=folder)
-    return folder
 
 
 @pytest.mark.parametrize("look_ahead", ["always", "local"])

@@ -14,36 +14,14 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, import_table, open_log
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.protocol.paths import canonical_path
-from support.golden import golden_params, golden_root
+from support.golden import golden_params_on_engines, golden_root
 from support.golden_truth import check_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from support.golden import GoldenTable
-    from support.postgres import PostgresDatabase
-
-ENGINES = ("sqlite", "duckdb", "postgres")
-
-
-@pytest.fixture(scope="module", params=ENGINES)
-def shared_catalog(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Catalog]:
-    """One catalog for all golden tables on an engine: they must not disturb each other either."""
-    folder = tmp_path_factory.mktemp("golden")
-    if request.param == "postgres":
-        database: PostgresDatabase = request.getfixturevalue("pg_database")
-        schema = f"golden_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
-        catalog = Catalog(database.catalog_uri(schema))
-        yield catalog
-        catalog.close()
-        database.drop_schema(schema)
-        return
-    catalog = Catalog(f"deltasql://{request.param}/{folder}/catalog.{request.param}")
-    yield catalog
-    catalog.close()
 
 
 def contents() -> Any:
@@ -86,18 +64,19 @@ def check_rows(table: DeltaTable, truth: dict[str, Any], version: int) -> None:
         assert rows.rows_of(table, limit=None) == wanted["rows"]
 
 
-@pytest.mark.parametrize("table", golden_params())
+@pytest.mark.parametrize(("engine", "table"), golden_params_on_engines())
 def test_an_imported_table_agrees_with_the_truth(
-    table: GoldenTable, shared_catalog: Catalog, tmp_path: Path
+    engine: str, table: GoldenTable, shared_catalog: Callable[[str], Catalog], tmp_path: Path
 ) -> None:
+    catalog = shared_catalog(engine)  # of all golden tables: they must not disturb each other either
     truth = table.truth
     root = copy_of(table, tmp_path)
     name = table.name.replace(".", "_")
-    uri = shared_catalog.table_uri(name)
+    uri = catalog.table_uri(name)
     if truth["expect"] == "must_fail":
         with pytest.raises(DeltaSqlError):
             import_table(str(root), uri)
-        assert shared_catalog.find(name) is None
+        assert catalog.find(name) is None
         return
     try:
         report = import_table(str(root), uri, verify="full")

@@ -7,27 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.metastore.database import close_all
 from deltalakedb.settings import Config, use_config
-from support.lake import ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from deltalakedb.metastore.database import Database
-
-
-@pytest.fixture(autouse=True)
-def _leave_nothing_open() -> Iterator[None]:
-    yield
-    close_all()
-
-
-@pytest.fixture
-def catalog(catalog_uri: str) -> Catalog:
-    """An empty catalog, created by opening it."""
-    return Catalog(catalog_uri, create=True)
 
 
 @pytest.fixture
@@ -41,11 +26,3 @@ def silent(catalog_uri: str, catalog: Catalog) -> Catalog:
 def database(catalog: Catalog, root: Path) -> Database:
     """The catalog's database, for what lies below the face."""
     return catalog.log("t").database
-
-
-@pytest.fixture
-def root(catalog: Catalog, tmp_path: Path) -> Path:
-    """The folder of a table `t` that holds the row 0."""
-    folder = tmp_path / "lake" / "t"
-    catalog.write("t", ids(0), location=folder)
-    return folder

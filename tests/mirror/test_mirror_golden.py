@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,52 +12,16 @@ import pytest
 from deltalakedb import Catalog, DeltaTable
 from deltalakedb.exceptions import DeltaSqlError, UnsupportedFeatureError
 from deltalakedb.protocol.paths import canonical_path
-from support.catalogs import ENGINES
-from support.golden import copy_of, go_on, golden_params
+from support.golden import copy_of, go_on, golden_params_on_engines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from support.golden import GoldenTable
-    from support.postgres import PostgresDatabase
 
 #: tables with more rows are compared by their files
 LIMIT = 20_000
-
-
-def on_engines() -> list[Any]:
-    """Every golden table on SQLite; on the others one for each trait, all with DELTASQL_TEST_GOLDEN=all."""
-    params, seen = [], set[str]()
-    for param in golden_params():
-        table = param.values[0]
-        is_table = table is not None and table.truth["expect"] != "must_fail"
-        traits = set(table.truth["tags"]) if is_table else set()
-        chosen = bool(traits - seen) or os.environ.get("DELTASQL_TEST_GOLDEN") == "all"
-        for engine in ENGINES if chosen else ("sqlite",):
-            params.append(pytest.param(engine, table, id=f"{engine}-{param.id}", marks=param.marks))
-        seen |= traits
-    return params
-
-
-@pytest.fixture(scope="module")
-def lakes(
-    tmp_path_factory: pytest.TempPathFactory, pg_database: PostgresDatabase
-) -> Iterator[Callable[[str], Catalog]]:
-    """A function from an engine to the one catalog on it that holds all golden tables."""
-    made: dict[str, Catalog] = {}
-    schema = f"golden_{uuid.uuid4().hex[:8]}"
-
-    def lake(engine: str) -> Catalog:
-        if engine not in made:
-            uri = f"deltasql://{engine}/{tmp_path_factory.mktemp('golden')}/catalog.{engine}"
-            made[engine] = Catalog(pg_database.catalog_uri(schema) if engine == "postgres" else uri)
-        return made[engine]
-
-    yield lake
-    for catalog in made.values():
-        catalog.close()
-    pg_database.drop_schema(schema)
 
 
 def files_of(table: deltalake.DeltaTable) -> list[tuple[str, int]]:
@@ -79,11 +41,11 @@ def rows_of(table: deltalake.DeltaTable) -> Counter[str] | None:
     return Counter(repr(sorted(row.items())) for row in batches.to_pylist())
 
 
-@pytest.mark.parametrize(("engine", "table"), on_engines())
+@pytest.mark.parametrize(("engine", "table"), golden_params_on_engines())
 def test_a_golden_table_goes_on_and_its_log_follows(
-    engine: str, table: GoldenTable, lakes: Callable[[str], Catalog], tmp_path: Path
+    engine: str, table: GoldenTable, shared_catalog: Callable[[str], Catalog], tmp_path: Path
 ) -> None:
-    lake = lakes(engine)
+    lake = shared_catalog(engine)
     truth: dict[str, Any] = table.truth
     if truth["expect"] == "must_fail":
         pytest.skip("it is not a table")

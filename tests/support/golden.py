@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb.exceptions import DeltaSqlError
+from support.catalogs import ENGINES
 
 if TYPE_CHECKING:
     from deltalakedb import Catalog
@@ -65,6 +66,20 @@ def golden_params() -> list[Any]:
         skip = pytest.mark.skip(reason=missing_reason())
         return [pytest.param(None, id="missing", marks=[pytest.mark.golden, skip])]
     return [pytest.param(table, id=table.name, marks=pytest.mark.golden) for table in tables]
+
+
+def golden_params_on_engines() -> list[Any]:
+    """Every golden table on SQLite; on the others one for each trait, all with DELTASQL_TEST_ENGINES=all."""
+    params, seen = [], set[str]()
+    for param in golden_params():
+        table = param.values[0]
+        is_table = table is not None and table.truth["expect"] != "must_fail"
+        traits = set(table.truth["tags"]) if is_table else set()
+        chosen = bool(traits - seen) or os.environ.get("DELTASQL_TEST_ENGINES") == "all"
+        for engine in ENGINES if chosen else ("sqlite",):
+            params.append(pytest.param(engine, table, id=f"{engine}-{param.id}", marks=param.marks))
+        seen |= traits
+    return params
 
 
 def copy_of(table: GoldenTable, folder: Path) -> Path:

@@ -27,14 +27,21 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 _context = multiprocessing.get_context("forkserver")
+# `deltalakedb` alone loads next to nothing: what a child uses is named here, or every child imports it anew
 _context.set_forkserver_preload(
     [
-        "deltalakedb",
+        "deltalakedb.catalog",
+        "deltalakedb.metastore.engines.duckdb",
+        "deltalakedb.metastore.engines.postgres",
+        "deltalakedb.metastore.engines.sqlite",
+        "deltalakedb.table.read.dataset",
         "duckdb",
+        "hypothesis",
+        "pandas",
         "psycopg",
         "pyarrow.dataset",
         "pyarrow.parquet",
-        "deltalakedb.metastore.engines.postgres",
+        "pytest",
     ]
 )
 PATIENCE = 120

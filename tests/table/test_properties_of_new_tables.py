@@ -29,11 +29,6 @@ pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"])
 SCHEMA = ids(0).schema
 
 
-@pytest.fixture
-def catalog(catalog_uri: str) -> Catalog:
-    return Catalog(catalog_uri)
-
-
 def stock_ids(root: Path) -> list[int]:
     """By a query: stock's way through pyarrow knows neither v2 checkpoints nor deletion vectors."""
     table = deltalake.DeltaTable(root)

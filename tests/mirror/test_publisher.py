@@ -1,4 +1,4 @@
-"""Publishers who help each other: their notes overlap, and nobody is in another's way."""
+"""Publishers who help each other: their notes overlap, a lost one is made again, nobody is in the way."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from deltalakedb import Catalog
 from deltalakedb.address import parse_address
 from deltalakedb.metastore import outbox, registry
-from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.database import Database, close_all
 from deltalakedb.settings import Config
 from support.lake import ids
 
 if TYPE_CHECKING:
     from pathlib import Path
+
 
 VERSIONS = 40
 ROUNDS = 20
@@ -55,3 +56,22 @@ def test_overlapping_notes_of_a_long_backlog_never_block_each_other(catalog_uri:
             with database.write() as session:
                 session.run("UPDATE dl_outbox SET state = 'pending'")
                 session.run("UPDATE dl_mirror SET published_version = -1")
+
+
+# A note that a version is published may be lost, and is made again by the next process that writes.
+
+
+def test_a_lost_note_below_the_newest_is_found_by_the_next_writer(catalog_uri: str, tmp_path: Path) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("t", ids(1), location=tmp_path / "t")
+        for number in (2, 3, 4):
+            catalog.write("t", ids(number), mode="append")
+        table_id = catalog.describe("t").table_id
+    with Database.open(parse_address(catalog_uri)) as database, database.write() as session:
+        session.run("UPDATE dl_outbox SET state = 'pending' WHERE version = 1")
+    close_all()  # what a process remembers of its own looks goes with its database
+    with Catalog(catalog_uri) as catalog:
+        assert outbox.lag(Database.open(parse_address(catalog_uri)), table_id).versions == 1
+        catalog.write("t", ids(5), mode="append")
+        assert outbox.lag(Database.open(parse_address(catalog_uri)), table_id).versions == 0
+        assert catalog.describe("t").published_version == 4

@@ -1,4 +1,4 @@
-"""Version checksums: written once after a commit, the same as delta-spark's."""
+"""Files that readers can do without: checksums as delta-spark has them, and the hint `_last_checkpoint`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from deltalakedb.delta_log import FileTxnLogReader
-from deltalakedb.delta_log.names import checksum_path, commit_path
-from deltalakedb.delta_log.optional_files import version_checksum, write_checksum
+from deltalakedb.delta_log.checkpoint_writer import WrittenCheckpoint
+from deltalakedb.delta_log.names import LAST_CHECKPOINT, checksum_path, commit_path
+from deltalakedb.delta_log.optional_files import (
+    last_checkpoint,
+    version_checksum,
+    write_checksum,
+    write_last_checkpoint,
+)
 from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.replay import Replay
-from deltalakedb.storage import open_store
+from deltalakedb.storage import Store, open_store
 from support.actions import add, metadata, protocol, remove
 
 if TYPE_CHECKING:
@@ -92,3 +98,51 @@ def test_stock_readers_are_content_with_our_checksums(tmp_path: Path) -> None:
     state = Replay().commit(decode_commit(store.get(commit_path(0))))
     write_checksum(store, 0, checksum_of(state))
     assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 2
+
+
+# `_last_checkpoint`: a hint that never moves backwards.
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(tmp_path)
+
+
+def hint(version: int) -> WrittenCheckpoint:
+    return WrittenCheckpoint(version, "classic", (), size=4, size_in_bytes=99, num_add_files=3)
+
+
+def test_a_hint_is_written_and_read_back(store: Store) -> None:
+    assert last_checkpoint(store) is None
+    assert write_last_checkpoint(store, hint(10))
+    assert json.loads(store.get(LAST_CHECKPOINT)) == {
+        "version": 10,
+        "size": 4,
+        "sizeInBytes": 99,
+        "numOfAddFiles": 3,
+    }
+    assert last_checkpoint(store) == 10
+
+
+def test_a_hint_never_moves_backwards(store: Store) -> None:
+    assert write_last_checkpoint(store, hint(10))
+    assert not write_last_checkpoint(store, hint(9))
+    assert last_checkpoint(store) == 10
+    assert write_last_checkpoint(store, hint(10))
+
+
+@pytest.mark.parametrize("garbage", [b"", b"{", b"[]", b'{"version":-1,"size":1}', b'{"version":"1"}'])
+def test_garbage_is_no_hint_and_is_replaced(store: Store, garbage: bytes) -> None:
+    store.put(LAST_CHECKPOINT, garbage)
+    assert last_checkpoint(store) is None
+    assert write_last_checkpoint(store, hint(1))
+    assert last_checkpoint(store) == 1
+
+
+@pytest.mark.golden
+def test_the_hints_of_delta_spark_are_read(golden: Path) -> None:
+    found = sorted((golden / "tables").rglob("_last_checkpoint"))
+    assert len(found) > 5
+    for path in found:
+        wanted = json.loads(path.read_bytes() or b"{}").get("version")
+        assert last_checkpoint(open_store(path.parent.parent)) == wanted

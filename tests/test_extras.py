@@ -48,7 +48,7 @@ def test_available_looks_without_importing(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_every_extra_that_is_suggested_is_in_the_project_file() -> None:
-    project = Path(__file__).parents[2]
+    project = Path(__file__).parents[1]
     extras = tomllib.loads((project / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     call = re.compile(r"\brequire\(\s*\"[\w.]+\",\s*\"(\w+)\"|pip_line\(\"(\w+)\"")
     texts = (file.read_text(encoding="utf-8") for file in (project / "src").rglob("*.py"))

@@ -13,7 +13,14 @@ import pytest
 
 from deltalakedb import Catalog, CommitProperties, Transaction
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
-from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableFrozenError
+from deltalakedb.exceptions import (
+    CatalogBusyError,
+    InvalidArgumentError,
+    LogGapError,
+    ProtocolError,
+    TableFrozenError,
+)
+from deltalakedb.mirror.checkpointer import checkpoint_lease
 from deltalakedb.protocol.actions import Protocol
 from deltalakedb.settings import Config
 from support.lake import every_type, ids, ids_of
@@ -21,6 +28,9 @@ from support.mirrors import append, append_outside, commit_file, logged, outside
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from deltalakedb.metastore.database import Database
+
 
 KINDS = ("classic", "v2")
 V2 = Protocol(
@@ -245,3 +255,53 @@ def test_a_stock_writer_goes_on_from_a_checkpoint_and_we_take_it_over(catalog: C
     assert catalog.mirror.recover("t").versions == (2,)
     append(catalog, 3)
     assert outside_ids(root) == ids_of(catalog.table("t")) == [0, 1, 2, 3]
+
+
+# Table properties that decide what a checkpoint holds, in any case, as Spark reads them.
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+@pytest.mark.parametrize(
+    ("value", "kept"), [("False", False), ("FALSE", False), ("true", True), ("True", True)]
+)
+def test_switches_of_checkpoints_are_read_in_any_case(
+    value: str, kept: bool, tmp_path: Path, catalog_uri: str
+) -> None:
+    switch = {"delta.checkpoint.writeStatsAsJson": value, "delta.checkpoint.writeStatsAsStruct": "True"}
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("t", ids(1), location=tmp_path / "t", configuration=switch)
+        catalog.table("t").create_checkpoint()
+    (checkpoint,) = (tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet")
+    kind = pq.read_schema(checkpoint).field("add").type
+    adds = [add for add in pq.read_table(checkpoint)["add"].to_pylist() if add is not None]
+    assert any(add.get("stats") for add in adds) == kept
+    assert kind.get_field_index("stats_parsed") >= 0
+
+
+# Compaction of the log beside its clean-up.
+
+
+def test_a_compaction_waits_for_a_clean_up(catalog: Catalog, database: Database, root: Path) -> None:
+    append(catalog, 1, 2)
+    with (
+        checkpoint_lease(database, catalog.describe("t")),
+        pytest.raises(CatalogBusyError, match="the clean-up of t"),
+    ):
+        catalog.mirror.compact("t", 0, 2)
+    assert catalog.mirror.compact("t", 0, 2) is not None
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_compaction_of_versions_that_were_cleaned_up_names_those_that_are_left(
+    catalog: Catalog, root: Path
+) -> None:
+    append(catalog, 1, 2, 3)
+    catalog.mirror.checkpoint("t")
+    commit_file(root, 0).unlink()
+    commit_file(root, 1).unlink()
+    with pytest.raises(LogGapError, match="no longer has all commits from version 0 to 3") as failed:
+        catalog.mirror.compact("t", 0, 3)
+    assert failed.value.suggestion == "compact versions 2 to 3"
+    with pytest.raises(LogGapError, match="cleaned up"):
+        catalog.table("t").compact_logs(0, 1)
+    assert catalog.mirror.compact("t", 2, 3) is not None
