@@ -15,8 +15,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import files, imports, migrations, outbox, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror.drift import broken_checkpoints, newest_commit_differences
-from deltalakedb.mirror.outside import newest_beyond
+from deltalakedb.mirror.drift import broken_checkpoints, newest_beyond, newest_commit_differences
 from deltalakedb.protocol.paths import relative_to
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store

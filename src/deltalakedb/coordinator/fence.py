@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.commit.request import CommitRequest, TableChange, Write
 from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.coordinator.gate import require_writable
+from deltalakedb.coordinator.guard import require_writable
 from deltalakedb.exceptions import ConflictError, UnsupportedOperationError
 from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import CommitInfo

@@ -30,8 +30,8 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, commits, files, outbox, registry, snapshots
 from deltalakedb.metastore.leases import leased, still_held
 from deltalakedb.mirror.clocks import checked_clock, database_now
+from deltalakedb.mirror.drift import require_no_foreign_commits
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import require_no_foreign_commits
 from deltalakedb.protocol.properties import CHECKPOINT_POLICY, IN_COMMIT_TIMESTAMPS, is_on, whole_number
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.store import open_store

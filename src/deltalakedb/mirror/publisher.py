@@ -42,8 +42,8 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.outbox import Member, Unpublished
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, write_checkpoint_of
+from deltalakedb.mirror.drift import commit_file_state, is_ratified
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import commit_file_state, is_ratified
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.durable import NewObject, put_all_new

@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
     TableFrozenError,
 )
 from deltalakedb.metastore import outbox, registry
-from deltalakedb.mirror.outside import is_ratified
+from deltalakedb.mirror.drift import is_ratified
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.locations import ROOT_SETTING, is_local, normal_location

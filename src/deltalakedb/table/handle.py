@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from deltalakedb.address import parse_address
-from deltalakedb.coordinator.follow_up import after_commit
-from deltalakedb.coordinator.gate import require_writable
-from deltalakedb.coordinator.guard import look_at_open
+from deltalakedb.coordinator.coordinator import Coordinator, after_commit
+from deltalakedb.coordinator.guard import require_writable
 from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
@@ -112,7 +111,7 @@ class TableHandle:
             storage_options=storage_options,
             pinned=version is not None,
         )
-        if database.engine.config.publish.look_at_open and look_at_open(database, row):
+        if database.engine.config.publish.look_at_open and Coordinator(database).look_at_open(row):
             made._open(version)
         made.check_location(address.location)
         return made

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 from deltalakedb.commit.conflicts import data_conflict
 from deltalakedb.commit.request import Recommitted, TableChange
 from deltalakedb.commit.versions import info_of, write_versions
+from deltalakedb.coordinator.guard import read_foreign
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
@@ -30,10 +31,10 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, ratify, registry, snapshots
 from deltalakedb.metastore.files import live_files, read_some
-from deltalakedb.metastore.leases import leased, require
-from deltalakedb.mirror.drift import log_differences
+from deltalakedb.metastore.leases import require
+from deltalakedb.mirror.drift import commit_file_state, log_differences
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import commit_file_state, read_foreign
+from deltalakedb.mirror.repair import repair_lease
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.features import SPARK_FEATURES
@@ -49,12 +50,10 @@ from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from deltalakedb.commit.request import Adopted, Origin
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.rows import LockedTable, Table
     from deltalakedb.mirror import Options
     from deltalakedb.protocol.actions import Action, FileKey
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LEASE_MS = 2 * 60_000
 #: features of files that were written before; identity columns: two writers may have used the same numbers
 _KEPT_FEATURES = SPARK_FEATURES - {"identityColumns"}
 
@@ -252,12 +250,6 @@ def resolve(
         for side, one in zip(sides, moved, strict=True)
     }
     return replace(done.pop(name), also=done)
-
-
-def repair_lease(database: Database, table: Table) -> AbstractContextManager[Lease]:
-    """The right to resolve or repair a table, which one process has at a time."""
-    work = f"a resolution or repair of {table.name}"
-    return leased(database, f"repair:{table.table_id}", work=work, table=table.name, ttl_ms=_LEASE_MS)
 
 
 def _diverged(database: Database, name: str, storage_options: Options) -> list[_Divergence]:
