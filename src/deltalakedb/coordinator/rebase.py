@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
-import operator
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
 from deltalakedb.commit.conflicts import data_conflict
@@ -49,9 +46,10 @@ from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from deltalakedb.commit.request import Adopted, Origin
+    from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.rows import LockedTable, Table
@@ -111,25 +109,6 @@ class Resolved:
 # ---- both sides ------------------------------------------------------------------------------------------
 
 
-class _Ours(NamedTuple):
-    """A commit of ours that was never published."""
-
-    version: int
-    txn_uuid: str
-    reads: ReadSet
-    actions: Sequence[Action]
-
-    def summary(self) -> CommitSummary:
-        info = (info_of(self.actions) or CommitInfo()).extra
-        operation, at = info.get("operation"), info.get("timestamp")
-        return CommitSummary(
-            self.version,
-            None if operation is None else str(operation),
-            at if isinstance(at, int) else None,
-            self.txn_uuid,
-        )
-
-
 class _Theirs(NamedTuple):
     """A commit of the log in the place of ours, or after it; a large one has only its state here."""
 
@@ -143,35 +122,16 @@ class _Theirs(NamedTuple):
         return self.state if data is None else decode_commit(data, source=commit_path(self.version))
 
 
-class _Divergence(NamedTuple):
-    """A table with commits on both sides.
-
-    Attributes:
-        table: The table.
-        published: Versions that are in the log as we made them, and are not recorded as published.
-        ours: Our commits after them; one of theirs has the place of the first.
-        theirs: Their commits.
-    """
-
-    table: Table
-    published: Sequence[int]
-    ours: Sequence[_Ours]
-    theirs: Sequence[_Theirs]
-
-
 class _Part:
-    """The commits of ours that one transaction made: they are kept or lost together."""
+    """Commits of ours that one transaction made and that were never published: kept or lost together."""
 
-    def __init__(self, txn_uuid: str, commits: Iterable[_Ours]) -> None:
-        self.txn_uuid = txn_uuid
-        self.commits = tuple(commits)
-        self.actions = [action for commit in self.commits for action in commit.actions]
+    def __init__(self, rows: list[CommitRow], versions: list[Sequence[Action]], reads: ReadSet) -> None:
+        self.rows, self.versions, self.reads = rows, versions, reads
+        self.txn_uuid = rows[0].txn_uuid
+        self.actions = [action for version in versions for action in version]
         self.adds = [a for a in self.actions if isinstance(a, Add)]
         #: files that it removes and did not add itself
-        self.removed = frozenset(a.key for a in self.actions if isinstance(a, Remove)) - {
-            a.key for a in self.adds
-        }
-        self.reads: ReadSet = functools.reduce(operator.or_, (c.reads for c in self.commits))
+        self.removed = {a.key for a in self.actions if isinstance(a, Remove)} - {a.key for a in self.adds}
         self.metadata = next((a for a in reversed(self.actions) if isinstance(a, Metadata)), None)
         level = (info_of(self.actions) or CommitInfo()).extra.get("isolationLevel")
         self.isolation = cast("Isolation", level) if level in get_args(Isolation) else None
@@ -183,14 +143,51 @@ class _Part:
         return {key: file_id for key, (file_id, _, _) in found.items() if key in self.removed}
 
 
+class _Divergence(NamedTuple):
+    """A table with commits on both sides.
+
+    Attributes:
+        table: The table.
+        published: Versions that are in the log as we made them, and are not recorded as published.
+        ours: Our commits after them, by transaction; one of theirs has the place of the first.
+        theirs: Their commits.
+    """
+
+    table: Table
+    published: Sequence[int]
+    ours: Sequence[_Part]
+    theirs: Sequence[_Theirs]
+
+    @property
+    def rows(self) -> list[CommitRow]:
+        return [row for part in self.ours for row in part.rows]
+
+
 @dataclass(slots=True)
 class _Rebased:
-    """What became of our commits in one table; the transactions of the lost ones with the reason."""
+    """What became of our transactions in one table.
 
-    made: dict[int, int] = field(default_factory=dict)
-    lost: dict[int, str] = field(default_factory=dict)
-    lost_txns: dict[str, str] = field(default_factory=dict)
-    made_txns: set[str] = field(default_factory=set)
+    Attributes:
+        versions: The new versions of those that are kept.
+        made: Those of them that were made again; the others were among their commits.
+        lost: Why the others are lost.
+    """
+
+    versions: dict[str, Sequence[int]] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
+    lost: dict[str, str] = field(default_factory=dict)
+
+    def report(self, side: _Divergence, split: Mapping[str, tuple[str, ...]], *, dry_run: bool) -> Resolved:
+        versions = [v for part in side.ours for v in self.versions.get(part.txn_uuid, ())]
+        kept = [row.version for row in side.rows if row.txn_uuid in self.versions]
+        return Resolved(
+            tuple(t.version for t in side.theirs),
+            dict(zip(kept, versions, strict=True)),
+            {row.version: self.lost[row.txn_uuid] for row in side.rows if row.txn_uuid in self.lost},
+            tuple(CommitSummary(r.version, r.operation, r.timestamp, r.txn_uuid) for r in side.rows),
+            dry_run,
+            {txn: split[txn] for txn in self.lost if txn in split},
+        )
 
 
 def resolve(
@@ -225,31 +222,54 @@ def resolve(
         CatalogBusyError: Another process resolves or repairs the table, or committed to it meanwhile.
     """
     sides = _diverged(database, name, storage_options)
-    if dry_run:
-        moved, split = _rebuild(database, sides, (), dry_run=True)
-    else:
-        with ExitStack() as stack:
-            # asked inside the transaction: two resolutions at once would mix
-            checks = [
-                partial(require, lease=lease, work="the resolution", table=side.table.name)
-                for side in sides
-                for lease in [stack.enter_context(repair_lease(database, side.table))]
-            ]
-            failpoint("resolve.before")
-            moved, split = _rebuild(database, sides, checks, allow_split=allow_split)
-        failpoint("resolve.after")
-    done = {
-        side.table.name: Resolved(
-            tuple(t.version for t in side.theirs),
-            one.made,
-            one.lost,
-            tuple(o.summary() for o in side.ours),
-            dry_run,
-            {txn: split[txn] for txn in one.lost_txns if txn in split},
-        )
-        for side, one in zip(sides, moved, strict=True)
-    }
+    given_up: dict[str, str] = {}
+    with ExitStack() as stack:
+        leases = [] if dry_run else [stack.enter_context(repair_lease(database, s.table)) for s in sides]
+        failpoint("resolve.before")
+        while True:
+            try:
+                with database.write() as session:
+                    # inside the transaction: two resolutions at once would mix
+                    for lease in leases:
+                        require(session, lease, work="the resolution", table=name)
+                    held = _hold(session, sides)
+                    moved = [_rebase(session, held[s.table.table_id], s, given_up) for s in sides]
+                    split = _settle(session, sides, moved)
+                    if split and not (allow_split or dry_run):
+                        raise _would_split(sides, moved, split)
+                    done = {
+                        side.table.name: one.report(side, split, dry_run=dry_run)
+                        for side, one in zip(sides, moved, strict=True)
+                    }
+                    for side in sides:
+                        one = done[side.table.name]
+                        counts = f"{len(one.ours)} made again, {len(one.lost)} lost"
+                        reason = f"commits from version {side.rows[0].version} on: {counts}"
+                        registry.unfreeze(session, held[side.table.table_id].table, reason)
+                    if dry_run:
+                        raise _DryRun
+                    failpoint("resolve.rebuilt")
+                break
+            except _Retry as found:
+                given_up[found.txn] = found.why
+            except _DryRun:
+                return replace(done.pop(name), also=done)
+    failpoint("resolve.after")
+    for table, one in done.items():
+        if one.lost:
+            logger.error("%s: commits that could not be made again: %d, %s", table, len(one.lost), one.lost)
     return replace(done.pop(name), also=done)
+
+
+class _Retry(Exception):  # noqa: N818 - not an error: it says with what to begin again
+    """A transaction of ours cannot be kept, and part of it was written already."""
+
+    def __init__(self, txn: str, why: str) -> None:
+        self.txn, self.why = txn, why
+
+
+class _DryRun(Exception):  # noqa: N818 - not an error: it rolls the transaction back
+    pass
 
 
 def _diverged(database: Database, name: str, storage_options: Options) -> list[_Divergence]:
@@ -260,7 +280,7 @@ def _diverged(database: Database, name: str, storage_options: Options) -> list[_
     found = {start.table_id: _side(database, start, storage_options)}
     todo = [start.table_id]
     while todo:
-        for txn in dict.fromkeys(o.txn_uuid for o in found[todo.pop()].ours):
+        for txn in [part.txn_uuid for part in found[todo.pop()].ours]:
             for member in outbox.group(database, txn):
                 if member.table_id in found or member.published or member.table_id not in tables:
                     continue
@@ -276,13 +296,9 @@ def _diverged(database: Database, name: str, storage_options: Options) -> list[_
 def _side(database: Database, table: Table, options: Options) -> _Divergence:
     require_folder(database, table, open_store(table.location, options))
     published, waiting = _waiting(database, table, options)
-    ours = []
-    for version in waiting:
-        if (row := commits.one(database, table, version)) is not None:
-            reads = NOTHING if row.is_blind_append else outbox.reads_of(database, table.table_id, version)
-            data = commits.commit_bytes(database, table, version)
-            actions = decode_commit(data, source=f"version {version}")
-            ours.append(_Ours(version, row.txn_uuid, reads, actions))
+    rows = [row for version in waiting if (row := commits.one(database, table, version)) is not None]
+    parts = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row.txn_uuid)]
+    ours = [_part(database, table, part) for part in parts]
     try:
         theirs = _read_theirs(table, waiting[0], options)
     except DeltaSqlError as error:
@@ -299,6 +315,17 @@ def _side(database: Database, table: Table, options: Options) -> _Divergence:
             "publish ours with `deltasql mirror run`",
         )
     return _Divergence(table, published, ours, theirs)
+
+
+def _part(database: Database, table: Table, rows: list[CommitRow]) -> _Part:
+    reads = NOTHING
+    versions: list[Sequence[Action]] = []
+    for row in rows:
+        if not row.is_blind_append:
+            reads |= outbox.reads_of(database, table.table_id, row.version)
+        data = commits.commit_bytes(database, table, row.version)
+        versions.append(decode_commit(data, source=f"version {row.version}"))
+    return _Part(rows, versions, reads)
 
 
 def _refused(table: Table, text: str, suggestion: str) -> InvalidArgumentError:
@@ -367,66 +394,13 @@ def _read_theirs(table: Table, first: int, options: Options) -> list[_Theirs]:
 # ---- one transaction -------------------------------------------------------------------------------------
 
 
-class _Retry(Exception):  # noqa: N818 - not an error: it says with what to begin again
-    """A transaction of ours cannot be kept, and part of it was written already."""
-
-    def __init__(self, txn: str, why: str) -> None:
-        self.txn = txn
-        self.why = why
-
-
-class _DryRun(Exception):  # noqa: N818 - not an error: it rolls the transaction back
-    pass
-
-
-def _rebuild(
-    database: Database,
-    sides: Sequence[_Divergence],
-    checks: Sequence[Callable[[Session], object]],
-    *,
-    allow_split: bool = False,
-    dry_run: bool = False,
-) -> tuple[list[_Rebased], dict[str, tuple[str, ...]]]:
-    """Switch all sides to theirs with ours on top: in one transaction, which a dry run rolls back."""
-    given_up: dict[str, str] = {}
-    while True:
-        try:
-            with database.write() as session:
-                for check in checks:
-                    check(session)
-                held = _hold(session, sides)
-                moved = [_rebase(session, held[side.table.table_id], side, given_up) for side in sides]
-                split = _settle(session, sides, moved)
-                if split and not (allow_split or dry_run):
-                    raise _would_split(sides, moved, split)
-                for side, one in zip(sides, moved, strict=True):
-                    reason = (
-                        f"commits from version {side.ours[0].version} on: {len(one.made)} made again, "
-                        f"{len(one.lost)} lost"
-                    )
-                    registry.unfreeze(session, held[side.table.table_id].table, reason)
-                if dry_run:
-                    raise _DryRun
-                failpoint("resolve.rebuilt")
-        except _Retry as found:
-            given_up[found.txn] = found.why
-        except _DryRun:
-            return moved, split
-        else:
-            for side, one in zip(sides, moved, strict=True):
-                if one.lost:
-                    text = "%s: commits that could not be made again: %d, %s"
-                    logger.error(text, side.table.name, len(one.lost), one.lost)
-            return moved, split
-
-
 def _hold(session: Session, sides: Sequence[_Divergence]) -> dict[int, LockedTable]:
     """Lock the heads, unless a commit was made or published since the divergence was read."""
     held = registry.lock(session, [s.table.table_id for s in sides])
     for side in sides:
         table = side.table
         waiting = outbox.waiting_versions(session, table.table_id)
-        if table.table_id not in held or waiting != [*side.published, *(o.version for o in side.ours)]:
+        if table.table_id not in held or waiting != [*side.published, *(row.version for row in side.rows)]:
             newest = waiting[-1] if waiting else table.head.version
             raise CatalogBusyError(
                 f"the table changed meanwhile (version {newest} was committed or published), so nothing was "
@@ -441,7 +415,7 @@ def _rebase(
     session: Session, locked: LockedTable, side: _Divergence, given_up: Mapping[str, str]
 ) -> _Rebased:
     """Put their commits in the place of ours, and ours on top of them if they fit."""
-    name, table_id, first = locked.table.name, locked.table.table_id, side.ours[0].version
+    name, table_id, first = locked.table.name, locked.table.table_id, side.rows[0].version
     before = snapshots.open_table(session, name, first - 1).snapshot
     ratify.revert(session, locked, first)
     for theirs in side.theirs:
@@ -452,34 +426,33 @@ def _rebase(
         outbox.mark_range(session, table_id, side.published[0], side.published[-1], session.now_ms())
     outbox.advance(session, table_id, side.theirs[-1].version)
     failpoint("resolve.taken_over")
-    grouped = itertools.groupby(side.ours, key=lambda o: o.txn_uuid)
-    parts = [_Part(txn, group) for txn, group in grouped]
     after = snapshots.open_table(session, name).snapshot
     # asked before ours are there again: they are checked against theirs, not against each other
-    conflicts = _conflicts(session, parts, before, table_id)
+    conflicts = _conflicts(session, side.ours, before, table_id)
     moved = _Rebased()
     dropped: list[Add] = []
     metadata, reshaped = before.metadata, False
-    for part, conflict in zip(parts, conflicts, strict=True):
-        versions = [t.version for t in side.theirs if t.copy.txn_uuid == part.txn_uuid]
-        # all there: published before the database was restored from a backup, then repeated by its writer
-        if len(versions) != len(part.commits):
-            live = part.live(session, table_id)
-            why = given_up.get(part.txn_uuid) or (
-                "it follows a change of ours that is lost" if reshaped else _unfit(part, live, before, after)
-            )
-            if why is None and _read_any(part.reads, dropped, metadata):
-                why = "it read rows that a lost commit of ours changed"
-            if why := why or conflict:
-                reshaped = reshaped or _reshapes(part, before.metadata)
-                dropped += [*part.adds, *read_some(session, list(live.values()))]
-                moved.lost.update((o.version, why) for o in part.commits)
-                moved.lost_txns[part.txn_uuid] = why
-                continue
-            versions = _recommit(session, name, part)
-            moved.made_txns.add(part.txn_uuid)
+    for part, conflict in zip(side.ours, conflicts, strict=True):
+        txn = part.txn_uuid
+        there = [t.version for t in side.theirs if t.copy.txn_uuid == txn]
+        if len(there) == len(part.rows):
+            # published before the database was restored from a backup, then repeated by its writer
+            moved.versions[txn] = there
+            continue
+        live = part.live(session, table_id)
+        why = given_up.get(txn) or (
+            "it follows a change of ours that is lost" if reshaped else _unfit(part, live, before, after)
+        )
+        if why is None and _read_any(part.reads, dropped, metadata):
+            why = "it read rows that a lost commit of ours changed"
+        if why := why or conflict:
+            reshaped = reshaped or _reshapes(part, before.metadata)
+            dropped += [*part.adds, *read_some(session, list(live.values()))]
+            moved.lost[txn] = why
+        else:
+            moved.versions[txn] = _recommit(session, name, part)
+            moved.made.add(txn)
             metadata = part.metadata or metadata
-        moved.made.update(zip((o.version for o in part.commits), versions, strict=True))
     return moved
 
 
@@ -502,10 +475,9 @@ def _write(
 def _recommit(session: Session, name: str, part: _Part) -> list[int]:
     """Commit a part on top of what is there; its new versions."""
     versions = []
-    for one in part.commits:
-        extra = {**(info_of(one.actions) or CommitInfo()).extra, "recommittedFrom": one.version}
-        rest = [a for a in one.actions if not isinstance(a, CommitInfo)]
-        versions.append([CommitInfo(extra=extra), *rest])
+    for row, actions in zip(part.rows, part.versions, strict=True):
+        extra = {**(info_of(actions) or CommitInfo()).extra, "recommittedFrom": row.version}
+        versions.append([CommitInfo(extra=extra), *(a for a in actions if not isinstance(a, CommitInfo))])
     origin = Recommitted(_KEPT_FEATURES)
     try:
         # with its own id: a repeated call of its writer finds it
@@ -557,8 +529,7 @@ def _conflicts(session: Session, parts: Sequence[_Part], before: Snapshot, table
     metadata = before.metadata
     for part in parts:
         read, reads = replace(before, metadata=metadata), _checkable(part.reads, metadata)
-        versions = [c.actions for c in part.commits]
-        change = TableChange(locked.table, versions, read, reads, isolation=part.isolation)
+        change = TableChange(locked.table, part.versions, read, reads, isolation=part.isolation)
         conflict = data_conflict(session, locked, change, read)
         found.append(None if conflict is None else conflict.detail)
         metadata = part.metadata or metadata
@@ -602,18 +573,16 @@ def _settle(
     names = {t.table_id: t.name for t in registry.list_tables(session)}
     split: dict[str, tuple[str, ...]] = {}
     for side, one in zip(sides, moved, strict=True):
-        for txn, why in one.lost_txns.items():
-            if any(txn in other.made_txns for other in moved):
+        for txn, why in one.lost.items():
+            if any(txn in other.made for other in moved):
                 raise _Retry(txn, f"the transaction is lost in {side.table.name}: {why}")
             rows = session.rows(session.sql("commits", "by transaction"), (txn,))
             stands = tuple(sorted({names[row[0]] for row in rows if row[0] in names}))
-            lost = {s.table.name for s, m in zip(sides, moved, strict=True) if txn in m.lost_txns}
+            lost = {s.table.name for s, m in zip(sides, moved, strict=True) if txn in m.lost}
             commits.note_lost(session, txn, lost.union(commits.lost_tables(session, txn)), stands)
             if stands:
                 split[txn] = stands
-                more = f"; the other part of the transaction stands in {', '.join(stands)}"
-                parts = [o.version for o in side.ours if o.txn_uuid == txn]
-                one.lost.update((version, one.lost[version] + more) for version in parts)
+                one.lost[txn] += f"; the other part of the transaction stands in {', '.join(stands)}"
     return split
 
 
@@ -621,7 +590,7 @@ def _would_split(
     sides: Sequence[_Divergence], moved: Sequence[_Rebased], split: Mapping[str, tuple[str, ...]]
 ) -> UnsupportedOperationError:
     txn, stands = next(iter(split.items()))
-    lost = [s.table.name for s, one in zip(sides, moved, strict=True) if txn in one.lost_txns]
+    lost = [s.table.name for s, one in zip(sides, moved, strict=True) if txn in one.lost]
     return UnsupportedOperationError(
         f"the transaction {txn!r} would be lost in {', '.join(lost)} and stand in {', '.join(stands)}, where "
         "it cannot be reverted: nothing was changed",
