@@ -86,10 +86,10 @@ class BackgroundPublisher:
     """
 
     def __init__(self) -> None:
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
-        self._pid = os.getpid()
+    def forget(self) -> None:
+        """Begin anew, as a forked process must: it has none of these threads."""
         self._publisher = _Worker("deltasql-publisher", self._publish)
         self._checkpointer = _Worker("deltasql-checkpointer", self._checkpoint)
         self._end: Any = None
@@ -102,8 +102,6 @@ class BackgroundPublisher:
         storage_options: Options = None,
     ) -> None:
         """Publish a table soon; if it is submitted twice before its turn, the later options count."""
-        if self._pid != os.getpid():
-            self._forget()
         util = sys.modules.get("multiprocessing.util")
         if util is not None and (self._end is None or not self._end.still_active()):
             # before Python 3.13 its children end without `atexit`, and lose what was registered earlier
@@ -112,8 +110,6 @@ class BackgroundPublisher:
 
     def flush(self, timeout: float = _PATIENCE) -> bool:
         """Wait until nothing is left to publish or to write; False if that took too long."""
-        if self._pid != os.getpid():
-            return True
         deadline = time.monotonic() + timeout
         return self._publisher.flush(deadline) and self._checkpointer.flush(deadline)
 
@@ -135,3 +131,4 @@ def _drain() -> None:
 
 
 PUBLISHER = BackgroundPublisher()
+os.register_at_fork(after_in_child=PUBLISHER.forget)

@@ -36,7 +36,6 @@ from deltalakedb.exceptions import (
     LogGapError,
     StorageError,
     StorageMissingError,
-    VersionMissingError,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
@@ -70,6 +69,8 @@ logger = logging.getLogger(__name__)
 
 #: the most commit files that a publisher restores; if more are missing, it writes a checkpoint instead
 _MOST_BACK = 1_000
+#: commits held in memory at a time while a backlog is published
+_AT_ONCE = 200
 #: object stores respond slowly, so their tables are published in parallel
 _THREADS = 8
 #: tables on local disk whose files are open at the same time
@@ -124,11 +125,14 @@ class Target:
     checkpoints: CheckpointOptions = DUE
 
 
-def publish(
-    database: Database, table: Table, *, storage_options: Options = None, limit: int = 32
-) -> Published:
-    """Publish up to ``limit`` waiting commits of a table, oldest first."""
-    return publish_all(database, [Target(table, storage_options)], limit=limit)[0]
+def publish(database: Database, table: Table, *, storage_options: Options = None) -> Published:
+    """Publish everything that waits of a table, oldest first, in bounded memory."""
+    versions: tuple[int, ...] = ()
+    while True:
+        (done,) = publish_all(database, [Target(table, storage_options)], limit=_AT_ONCE)
+        versions += done.versions
+        if done.error is not None or done.diverged or not done.more:
+            return replace(done, versions=versions)
 
 
 def publish_all(
@@ -158,7 +162,7 @@ def publish_all(
             paused = outbox.paused(database, unasked) if unasked else set()
             runs = [_Run(database, t, limit, deadline, paused=t.table.table_id in paused) for t in targets]
             _put_all(runs)
-            _note(database, runs, group)
+            _record(database, runs, group)
     except DeltaSqlError as failure:
         # the database failed: the next publisher finds the commit files that were written
         names = ", ".join(t.table.name for t in targets)
@@ -174,7 +178,7 @@ def publish_all(
     ]
 
 
-def _note(database: Database, runs: Sequence[_Run], group: str | None) -> None:
+def _record(database: Database, runs: Sequence[_Run], group: str | None) -> None:
     """Write manifests, then record what is in the logs, then what failed."""
     put = {run.table.table_id: run.done for run in runs if run.done}
     if put:
@@ -185,22 +189,21 @@ def _note(database: Database, runs: Sequence[_Run], group: str | None) -> None:
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", sum(map(len, put.values())), outcome="published")
     for run in runs:
-        if run.error is not None and run.left:
-            _note_failure(database, run.table, run.left[0], run.error)
-        elif run.error is not None:
-            logger.warning("publishing %s must wait: %s", run.table.name, run.error.message)
-
-
-def _note_failure(database: Database, table: Table, commit: Unpublished, error: DeltaSqlError) -> None:
-    logger.warning(
-        "version %d of %s is committed but not yet published: %s", commit.version, table.name, error.message
-    )
-    telemetry.emit("publish_total", 1, outcome="failed")
-    text, wait = f"{type(error).__name__}: {error.message}", retry_in_ms(commit.attempts)
-    try:
-        outbox.mark_failed(database, table.table_id, commit.version, text, retry_in_ms=wait)
-    except DeltaSqlError as second:
-        logger.warning("the failure could not be recorded in the catalog: %s", second.message)
+        if run.error is None:
+            continue
+        table, message = run.table, run.error.message
+        if not run.left:
+            logger.warning("publishing %s must wait: %s", table.name, message)
+            continue
+        first = run.left[0]
+        text = "version %d of %s is committed but not yet published: %s"
+        logger.warning(text, first.version, table.name, message)
+        telemetry.emit("publish_total", 1, outcome="failed")
+        note, wait = f"{type(run.error).__name__}: {message}", retry_in_ms(first.attempts)
+        try:
+            outbox.mark_failed(database, table.table_id, first.version, note, retry_in_ms=wait)
+        except DeltaSqlError as second:
+            logger.warning("the failure could not be recorded in the catalog: %s", second.message)
 
 
 # ---- commit files ----------------------------------------------------------------------------------------
@@ -216,17 +219,13 @@ def _put_all(runs: Sequence[_Run]) -> None:
         _put_together(remote)
     elif remote:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltasql-publish") as threads:
-            list(threads.map(_put_in_thread, range(len(remote)), remote))
+            list(threads.map(_put_together, [[run] for run in remote], range(len(remote))))
 
 
-def _put_in_thread(number: int, run: _Run) -> None:
+def _put_together(runs: Sequence[_Run], number: int = 0) -> None:
+    """Put one commit of every table at a time, on local disk flushed together, until no table has more."""
     if number:
         failpoint("publish.between_tables")
-    _put_together([run])
-
-
-def _put_together(runs: Sequence[_Run]) -> None:
-    """Put one commit of every table at a time, on local disk flushed together, until no table has more."""
     todo = [(run, steps, commit) for run in runs for steps in [run.steps()] for commit in _next(steps)]
     while todo:
         outcomes = _put([(run.store, commit) for run, _, commit in todo])
@@ -414,7 +413,7 @@ def put_back_missing(database: Database, table: Table, store: Store, version: in
     covered = max((v for v in listing.checkpoints if v < version), default=-1)
     begin = max(covered, first, *(v + 1 for v in listing.commits if v < version))
     oldest, lost = min(commits.tail_start(database, table), version - 1), ""
-    pruned = oldest > 0 or _bytes(database, table, 0) is None
+    pruned = oldest > 0 or commits.kept_bytes(database, table.table_id, 0) is None
     if version - begin > _MOST_BACK:
         begin = oldest = version - 1
         lost = f": more than {_MOST_BACK} commit files of {table.name} are gone"
@@ -423,27 +422,14 @@ def put_back_missing(database: Database, table: Table, store: Store, version: in
     if lost:
         write_checkpoint_of(database, table.name, oldest, store=store)
         lost = f"; readers begin at a checkpoint of version {oldest}{lost}"
-    done = [v for v in range(begin, version) if _put_back(database, table, store, v)]
+    done = []
+    for row, data in commits.between(database, table, begin, version - 1):
+        if data is not None:
+            store.put_new(commit_path(row.version), data, mtime_ms=row.timestamp)
+            done.append(row.version)
     versions = f"versions {done[0]} to {done[-1]}" if done else "none"
     text = "commit files of %s were gone from _delta_log; written again: %s%s"
     logger.error(text, table.name, versions, lost)
-
-
-def _put_back(database: Database, table: Table, store: Store, version: int) -> bool:
-    """Put one commit file back; False if the catalog does not have its bytes."""
-    row, data = commits.one(database, table, version), _bytes(database, table, version)
-    if data is None:
-        return False
-    store.put_new(commit_path(version), data, mtime_ms=None if row is None else row.timestamp)
-    return True
-
-
-def _bytes(database: Database, table: Table, version: int) -> bytes | None:
-    """The bytes of a version; None if they were pruned or never there."""
-    try:
-        return commits.commit_bytes(database, table, version)
-    except VersionMissingError:
-        return None
 
 
 # ---- manifests of transactions over several tables -------------------------------------------------------
@@ -475,9 +461,7 @@ def _write_manifests(
     if asked:
         failed = {one.txn: one.attempts for one in outbox.missing_manifests(database)}
         for txn in asked:
-            members = outbox.group(database, txn)
-            if len(members) > 1:
-                _write_if_complete(database, txn, members, put, options, attempts=failed.get(txn))
+            _write_if_complete(database, txn, put, options, attempts=failed.get(txn))
     now = time.monotonic()
     if group is not None and now - _looked.get(database, -_LOOK_S) >= _LOOK_S:
         _looked[database] = now
@@ -499,28 +483,28 @@ def write_missing_manifests(
         if (table_id is None or table_id in one.tables) and (force or one.retry_in <= 0)
     ]
     for one in missing[:limit]:
-        members = outbox.group(database, one.txn)
-        if len(members) > 1:
-            _write_if_complete(database, one.txn, members, {}, options or {}, attempts=one.attempts)
-        else:
-            outbox.forget_manifest(database, one.txn)  # its tables were dropped
+        _write_if_complete(database, one.txn, {}, options or {}, attempts=one.attempts)
 
 
 def _write_if_complete(
     database: Database,
     txn: str,
-    members: Sequence[Member],
     put: Put,
     options: StoreOptions,
     *,
     attempts: int | None,
 ) -> None:
     """Write a manifest if all tables are published; ``attempts`` is None if no failure is recorded."""
+    members = outbox.group(database, txn)
+    if len(members) < 2:
+        if attempts is not None:
+            outbox.forget_manifest(database, txn)  # its tables were dropped
+        return
     try:
         there = [m.version in put.get(m.table_id, ()) or _is_there(database, m, options) for m in members]
     except DeltaSqlError as error:
         # if two processes publish the last tables at the same moment, perhaps neither looks again
-        _note_missing(database, txn, dict.fromkeys(members, error), attempts or 0)
+        _record_missing(database, txn, dict.fromkeys(members, error), attempts or 0)
         return
     with database.read() as session:
         incomplete = commits.lost_tables(session, txn)
@@ -574,11 +558,11 @@ def _write_manifest(
         except DeltaSqlError as error:
             failed[member] = error
     if failed:
-        _note_missing(database, txn, failed, attempts)
+        _record_missing(database, txn, failed, attempts)
     return not failed
 
 
-def _note_missing(
+def _record_missing(
     database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], attempts: int
 ) -> None:
     for member, error in failed.items():

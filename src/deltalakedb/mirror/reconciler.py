@@ -22,7 +22,7 @@ from deltalakedb.mirror.publisher import publish, write_missing_manifests
 from deltalakedb.retry import backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: commits held in memory at a time while a backlog is drained
-_AT_ONCE = 200
 NONE = CheckpointOptions(write=False)
 #: what a pass had to leave
 _LEFT = ("frozen", "paused", "backing_off", "late", "no_checkpoint", "no_manifest")
@@ -75,22 +73,17 @@ class Pass:
     def with_left(self, found: Sequence[MirrorStatus]) -> Pass:
         """The pass, with what the tables' state after it shows was left."""
 
-        def tables(where: Callable[[MirrorStatus], object]) -> tuple[str, ...]:
-            return tuple(s.table for s in found if where(s))
-
-        unwritten = tables(lambda s: s.state != "frozen" and s.checkpoint_backing_off)
+        going = [s for s in found if s.state != "frozen"]
+        waiting = [s for s in going if s.backing_off and not s.paused and s.table not in self.failed]
+        unwritten = [s.table for s in going if s.checkpoint_backing_off]
         return replace(
             self,
-            frozen=tables(lambda s: s.state == "frozen"),
-            paused=tables(lambda s: s.state != "frozen" and s.paused),
-            backing_off=tables(
-                lambda s: (
-                    s.state != "frozen" and s.backing_off and not s.paused and s.table not in self.failed
-                )
-            ),
-            late=tables(lambda s: s.alarm),
+            frozen=tuple(s.table for s in found if s.state == "frozen"),
+            paused=tuple(s.table for s in going if s.paused),
+            backing_off=tuple(s.table for s in waiting),
+            late=tuple(s.table for s in found if s.alarm),
             no_checkpoint=tuple(dict.fromkeys((*self.no_checkpoint, *unwritten))),
-            no_manifest=tables(lambda s: s.manifests_missing),
+            no_manifest=tuple(s.table for s in found if s.manifests_missing),
         )
 
 
@@ -130,7 +123,7 @@ def run_once(
 def reconcile(
     database: Database, name: str, *, checkpoints: CheckpointOptions = DUE, storage_options: Options = None
 ) -> Pass:
-    """Publish everything that waits of one table, in order, in bounded memory; then a due checkpoint."""
+    """Publish everything that waits of one table, then write a due checkpoint."""
     done, due = publish_waiting(database, name, checkpoints=checkpoints, storage_options=storage_options)
     sealed = checkpoint_due(database, name, checkpoints, storage_options) if due else None
     return done if sealed is None else done + sealed
@@ -145,16 +138,11 @@ def publish_waiting(
     except TableMissingError:
         return Pass(), False  # dropped a moment ago
     options = database.engine.config.storage_options_for(table.location, storage_options)
-    done, due = Pass(), False
-    while True:
-        result = publish(database, table, storage_options=options, limit=_AT_ONCE)
-        done += Pass(published=len(result.versions))
-        due = due or checkpoints.may_be_due(result.versions)
-        if result.error is not None or result.diverged:
-            names = (name,)
-            return done + (Pass(diverged=names) if result.error is None else Pass(failed=names)), False
-        if not result.more:
-            return done, due
+    result = publish(database, table, storage_options=options)
+    failed = (name,) if result.error is not None else ()
+    diverged = (name,) if result.diverged and not failed else ()
+    done = Pass(len(result.versions), failed=failed, diverged=diverged)
+    return done, not (failed or diverged) and checkpoints.may_be_due(result.versions)
 
 
 def checkpoint_due(

@@ -42,8 +42,6 @@ logger = logging.getLogger(__name__)
 _ATTEMPTS: Final = 6
 #: characters of an answer: a commit's own text may be part of it
 _LONGEST_LINE: Final = 4000
-#: commits that are published at a time
-_AT_ONCE: Final = 200
 #: the suffix of a database's folder in Spark's warehouse
 _DATABASE_FOLDER: Final = ".db"
 #: prefixes of folders that are not tables
@@ -203,12 +201,8 @@ class Ratifier:
     def _publish(self, table: Table) -> Answer | None:
         """Publish what waits; an answer if that is not possible now, and may be later."""
         options = self._coordinator.storage_options(table.location)
-        while True:
-            done = publish(self.database, table, storage_options=options, limit=_AT_ONCE)
-            if done.error is not None:
-                return Answer("later", _line(done.error))
-            if not done.more:
-                return None
+        done = publish(self.database, table, storage_options=options)
+        return None if done.error is None else Answer("later", _line(done.error))
 
     def _paused(self, table: Table) -> Answer | None:
         """Why a table takes no commits of other engines now."""
