@@ -487,12 +487,7 @@ def write_missing_manifests(
 
 
 def _write_if_complete(
-    database: Database,
-    txn: str,
-    put: Put,
-    options: StoreOptions,
-    *,
-    attempts: int | None,
+    database: Database, txn: str, put: Put, options: StoreOptions, *, attempts: int | None
 ) -> None:
     """Write a manifest if all tables are published; ``attempts`` is None if no failure is recorded."""
     members = outbox.group(database, txn)
