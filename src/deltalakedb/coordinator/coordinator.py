@@ -32,7 +32,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import outbox, registry, snapshots
 from deltalakedb.mirror.background import PUBLISHER
-from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, checkpoint_if_due, interval_of
+from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, interval_of
 from deltalakedb.mirror.drift import (
     ADOPT,
     ADVICE,
@@ -45,7 +45,7 @@ from deltalakedb.mirror.drift import (
 )
 from deltalakedb.mirror.folder import require_data
 from deltalakedb.mirror.publisher import Target, publish_all
-from deltalakedb.mirror.reconciler import reconcile
+from deltalakedb.mirror.reconciler import checkpoint_due, reconcile
 from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.commit_rules import decode_received
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.rows import Table
     from deltalakedb.mirror import Options
     from deltalakedb.mirror.publisher import Published
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.txn_log import Committed
     from deltalakedb.storage.store import Store
 
@@ -82,8 +81,7 @@ class Coordinator:
 
     Args:
         database: The catalog.
-        options: Storage options by location, of the tables whose options the caller gave; all others have
-            those of the settings.
+        options: Storage options by location, as the caller gave them; the settings have those of the others.
     """
 
     def __init__(self, database: Database, options: Mapping[str, Options] | None = None) -> None:
@@ -91,9 +89,7 @@ class Coordinator:
         self._given = options or {}
 
     def storage_options(self, location: str) -> Options:
-        if location in self._given:
-            return self._given[location]
-        return self._database.engine.config.storage_options_for(location)
+        return self._database.engine.config.storage_options_for(location, self._given.get(location))
 
     def _store(self, table: Table) -> Store:
         return open_store(table.location, self.storage_options(table.location))
@@ -121,10 +117,8 @@ class Coordinator:
         handler, may have come after the commit: then the new data files stay, and `gc` deletes those that no
         version needs.
 
-        Args:
-            request: What to commit.
-            delete_files: Deletes the new data files. Called if the commit certainly did not happen, or was
-                made before.
+        ``delete_files`` deletes the new data files. It is called if the commit certainly did not happen, or
+        was made before.
 
         Raises:
             ConflictError: Another writer was first, and nothing happened.
@@ -190,8 +184,7 @@ class Coordinator:
             done: The changes, and what each became.
             group: The transaction, if it may have changed several tables.
             renamed: Tables may have been renamed or dropped by the same commit.
-            checkpoints: Whether checkpoints are written and the log cleaned up, by location; by default the
-                tables' properties decide.
+            checkpoints: By location; the default is `DUE`.
         """
         database, settings = self._database, self._database.engine.config.publish
         if settings.mode == "off":
@@ -220,9 +213,7 @@ class Coordinator:
             for one, result in zip(targets, published, strict=True):
                 # from the numbers alone: a commit after which none is due costs nothing
                 if one.checkpoints.may_be_due(result.versions) or self._is_large(one):
-                    with after_commit(f"the checkpoint of {one.table.name} must wait"):
-                        given, cleanup = one.storage_options, one.checkpoints.cleanup
-                        checkpoint_if_due(database, one.table.name, storage_options=given, cleanup=cleanup)
+                    checkpoint_due(database, one.table.name, one.checkpoints, one.storage_options)
 
     def _is_large(self, one: Target) -> bool:
         """Whether a commit is a good part of the bytes that may come after a checkpoint."""
@@ -273,14 +264,11 @@ class Coordinator:
                 if opened.snapshot.version != version - 1:
                     return None
                 table, before = opened.table, opened.snapshot
-            actions = decode_received(
-                data,
-                version=version,
-                protocol=None if before is None else before.protocol,
-                metadata=None if before is None else before.metadata,
-            )
-            reads = NOTHING if before is not None and _is_blind(actions) else EVERYTHING
-            change = TableChange(table, [actions], before, reads, Received(data))
+            protocol, metadata = (before.protocol, before.metadata) if before else (None, None)
+            actions = decode_received(data, version=version, protocol=protocol, metadata=metadata)
+            info = info_of(actions)
+            blind = before and info and info.extra.get("isBlindAppend") is True
+            change = TableChange(table, [actions], before, NOTHING if blind else EVERYTHING, Received(data))
             outcome = self._guarded(CommitRequest([change]))
         except TableMissingError:
             return None
@@ -302,10 +290,7 @@ class Coordinator:
             return False
 
     def handle_foreign_commits(self, table: Table) -> bool:
-        """Adopt foreign commits beyond the head, or freeze the table, as its policy says.
-
-        Returns:
-            Whether it adopted any.
+        """Adopt foreign commits beyond the head, or freeze the table, by its policy; whether it adopted any.
 
         Raises:
             TableFrozenError: The log is ahead and the policy is to freeze.
@@ -453,11 +438,6 @@ def after_commit(trouble: str) -> Iterator[None]:
         logger.warning("the commit stands, but %s: %s", trouble, error.message)
     except Exception:
         logger.exception("the commit stands, but %s", trouble)
-
-
-def _is_blind(actions: Sequence[Action]) -> bool:
-    info = info_of(actions)
-    return info is not None and info.extra.get("isBlindAppend") is True
 
 
 def _both_sides(table: Table, version: int) -> TableFrozenError:

@@ -283,31 +283,26 @@ DUE = CheckpointOptions()
 
 
 def checkpoint_if_due(
-    database: Database,
-    name: str,
-    *,
-    storage_options: Options = None,
-    cleanup: bool | None = None,
-    force: bool = False,
+    database: Database, name: str, options: CheckpointOptions = DUE, storage_options: Options = None
 ) -> WrittenCheckpoint | None:
     """Write a checkpoint if published versions have passed a multiple of the table's interval.
 
     Also if the commits since the last one are too large or too old by the settings. A failure is recorded and
-    shown by the table's status; the next attempt has to wait a while, unless ``force`` is set. ``cleanup``
-    cleans the log up afterwards; None leaves it to ``delta.enableExpiredLogCleanup``.
+    shown by the table's status, and the next attempt has to wait a while.
     """
     status = outbox.status_of(database, name)
     if status is None or status.paused or status.state != "active":
         return None
-    if status.checkpoint_backing_off and not force:
+    if status.checkpoint_backing_off and not options.force:
         return None
-    opened = snapshots.open_table(database, name)
-    every = interval_of(opened.snapshot.metadata)
+    metadata = snapshots.open_table(database, name).snapshot.metadata
+    every = interval_of(metadata)
     passed = status.published_version // every > max(status.checkpoint_version, 0) // every
     if not passed and not _tail_is_due(database, status):
         return None
+    given = database.engine.config.storage_options_for(status.location, storage_options)
     try:
-        written = checkpoint(database, name, storage_options=storage_options)
+        written = checkpoint(database, name, storage_options=given)
     except CatalogBusyError:
         raise  # another process is writing it
     except Exception as error:
@@ -317,9 +312,9 @@ def checkpoint_if_due(
         raise
     if not database.engine.config.publish.keep_bytes:
         prune(database, name)
-    if is_on(opened.snapshot.metadata, _CLEANUP) if cleanup is None else cleanup:
+    if is_on(metadata, _CLEANUP) if options.cleanup is None else options.cleanup:
         try:
-            clean(database, name, storage_options=storage_options)
+            clean(database, name, storage_options=given)
         except InvalidArgumentError as error:
             logger.info("the log of %s is cleaned up later: %s", name, error.message)
         except DeltaSqlError as error:

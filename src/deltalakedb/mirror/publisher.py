@@ -14,7 +14,6 @@ Contract:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -92,35 +91,25 @@ for _state in (_table_locks, _seen, _looked):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What one run of the publisher achieved for a table.
+    """What one run of the publisher achieved for a table."""
 
-    Attributes:
-        versions: Versions that are in the log now and were not recorded as published before.
-        error: Why it stopped.
-        diverged: Whether it froze the table.
-        more: Whether it published as many commits as its limit allows, and more may wait.
-    """
-
+    #: versions that are in the log now and were not recorded as published before
     versions: tuple[int, ...] = ()
+    #: why it stopped
     error: DeltaSqlError | None = None
+    #: whether it froze the table
     diverged: bool = False
+    #: whether it published as many commits as its limit allows, and more may wait
     more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table to publish.
-
-    Attributes:
-        table: The table.
-        storage_options: Options for its store.
-        known: Its new commits, if this process has just ratified them. If no older commits wait, the outbox
-            is not queried.
-        checkpoints: Whether checkpoints follow, how often, and whether the log is cleaned up after one.
-    """
+    """A table to publish."""
 
     table: Table
     storage_options: Options = None
+    #: its new commits, if this process has just ratified them, so that the outbox need not be queried
     known: UnpublishedCommits | None = None
     checkpoints: CheckpointOptions = DUE
 
@@ -143,14 +132,10 @@ def publish_all(
     limit: int = 32,
     seconds: float | None = None,
 ) -> list[Published]:
-    """Publish waiting commits of tables, oldest first, and record all of them in one transaction.
+    """Publish up to ``limit`` waiting commits of each table, oldest first; record them in one transaction.
 
-    Args:
-        database: The catalog.
-        targets: The tables.
-        group: The id of the transaction that made the known commits, if it changed several tables.
-        limit: The maximum number of commits per table.
-        seconds: Stop after this time; the reconciler publishes the rest.
+    ``group`` is the id of the transaction that made the known commits, if it changed several tables. After
+    ``seconds`` it stops; the reconciler publishes the rest.
     """
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     try:
@@ -172,10 +157,7 @@ def publish_all(
         if run.frozen is not None:  # last: a program may turn warnings into errors
             text = f"the table {run.table.name} is frozen: {run.frozen}; {FROZEN_HINT}"
             warnings.warn(text, DivergedWarning, stacklevel=2)
-    return [
-        Published(tuple(run.done), run.error, run.frozen is not None, more=run.hit_limit and not run.left)
-        for run in runs
-    ]
+    return [run.result() for run in runs]
 
 
 def _record(database: Database, runs: Sequence[_Run], group: str | None) -> None:
@@ -246,11 +228,11 @@ def _next(steps: _Steps, outcome: bool | DeltaSqlError | None = None) -> list[Un
         return []
 
 
-def _put(commits: Sequence[tuple[Store, Unpublished]]) -> list[bool | DeltaSqlError]:
+def _put(waiting: Sequence[tuple[Store, Unpublished]]) -> list[bool | DeltaSqlError]:
     """Create the files of commits of different tables: whether each was created, or its error."""
     puts: list[NewObject] = []
     try:
-        for store, commit in commits:
+        for store, commit in waiting:
             path = commit_path(commit.version)
             if not isinstance(store, LocalStore):
                 return [store.put_new(path, commit.data, mtime_ms=commit.timestamp)]
@@ -263,23 +245,18 @@ def _put(commits: Sequence[tuple[Store, Unpublished]]) -> list[bool | DeltaSqlEr
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One run of the publisher on one table.
-
-    Attributes:
-        paused: Whether the table was paused since the known commits were made.
-        waiting: The commits to put.
-        done: The versions of those that are in the log now.
-        error: Why it stopped.
-        frozen: Why it froze the table.
-    """
+    """One run of the publisher on one table."""
 
     database: Database
     target: Target
     limit: int
     deadline: float
+    #: whether the table was paused since the known commits were made
     paused: bool
+    #: the commits to put, and the versions of those that are in the log now
     waiting: list[Unpublished] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
+    #: why it stopped, and why it froze the table
     error: DeltaSqlError | None = None
     frozen: str | None = None
     store: Store = field(init=False)
@@ -292,10 +269,9 @@ class _Run:
     def left(self) -> list[Unpublished]:
         return self.waiting[len(self.done) :]
 
-    @property
-    def hit_limit(self) -> bool:
-        held = sum(len(c.data) for c in self.waiting)
-        return len(self.waiting) == self.limit or held >= outbox.HELD_BYTES
+    def result(self) -> Published:
+        full = len(self.waiting) == self.limit or sum(len(c.data) for c in self.waiting) >= outbox.HELD_BYTES
+        return Published(tuple(self.done), self.error, self.frozen is not None, more=full and not self.left)
 
     def steps(self) -> _Steps:
         """Yield the commits to write, oldest first; each is answered by whether its file was created."""
@@ -348,13 +324,14 @@ class _Run:
         local = isinstance(self.store, LocalStore)
         if known.after is not None and local:
             try:
-                return hashlib.sha256(self.store.get(before)).hexdigest() == known.after
+                return commits.digest(self.store.get(before)) == known.after
             except StorageMissingError:
                 return False
-        if local or (self.database, known.table_id) not in _seen:
+        key = (self.database, known.table_id)
+        if local or key not in _seen:
             if not self.store.exists(before):
                 return False
-            _seen.add((self.database, known.table_id))
+            _seen.add(key)
         return True
 
     def _check_predecessor(self, version: int) -> bool:
@@ -373,10 +350,11 @@ class _Run:
             return True
         if state == "foreign":
             self._freeze(version - 1)
-        elif state == "damaged":
+            return False
+        if state == "damaged":
             text = "the commit file of version %d of %s is damaged; see `deltasql mirror repair`"
             logger.error(text, version - 1, self.table.name)
-        return state != "foreign"
+        return True
 
     def _freeze(self, version: int, reason: str | None = None) -> None:
         reason = reason or f"_delta_log has other bytes than the catalog for version {version}"

@@ -146,15 +146,11 @@ def publish_waiting(
 
 
 def checkpoint_due(
-    database: Database, name: str, asked: CheckpointOptions = DUE, storage_options: Options = None
+    database: Database, name: str, options: CheckpointOptions = DUE, storage_options: Options = None
 ) -> Pass | None:
-    """Write a table's checkpoint if one is due; None if another process is writing it."""
+    """Write a table's checkpoint if one is due, and log errors; None if another process is writing it."""
     try:
-        location = registry.find(database, name).location
-        options = database.engine.config.storage_options_for(location, storage_options)
-        written = checkpoint_if_due(
-            database, name, storage_options=options, cleanup=asked.cleanup, force=asked.force
-        )
+        written = checkpoint_if_due(database, name, options, storage_options)
         return Pass(checkpoints=int(written is not None))
     except TableMissingError:
         return Pass()  # dropped a moment ago

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deltalakedb.delta_log.listing import list_log
-from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
+from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
 from deltalakedb.delta_log.optional_files import write_last_checkpoint
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.metastore import commits, registry, snapshots
@@ -218,35 +218,25 @@ def rebuild(
         require_data(database, table, home)
     first = min(commits.tail_start(database, table), last)
     anew = first > 0 or commits.kept_bytes(database, table.table_id, first) is None
-    there = frozenset(meta.path for meta in store.list("_delta_log"))
-    _refuse_others(there, name, location, first, last)
+    there = {meta.path for meta in store.list(LOG_FOLDER)}
+    ours, begun = {commit_path(v) for v in range(first, last + 1)}, f"_delta_log/{first:020}.checkpoint."
+    occupied = InvalidArgumentError(
+        f"there is a log at {location} already", table=name, suggestion="choose an empty place"
+    )
+    rest = {path for path in there - ours if not path.startswith(begun)}
+    if there >= ours or rest - {LAST_CHECKPOINT}:
+        raise occupied
     for row, kept in commits.between(database, table, first, last) if there else ():
         path, data = commit_path(row.version), kept or _bare(database, name, row)
         if path in there and store.get(path) != data:
-            raise _occupied(name, location)
+            raise occupied
     if anew and not (LAST_CHECKPOINT in there and first in list_log(store).checkpoints):
         write_last_checkpoint(store, write_checkpoint_of(database, name, first, store=store))
     for row, kept in commits.between(database, table, first, last):
         path, data = commit_path(row.version), kept or _bare(database, name, row)
         if not store.put_new(path, data, mtime_ms=row.timestamp) and store.get(path) != data:
-            raise _occupied(name, location)
+            raise occupied
     return first, last
-
-
-def _refuse_others(there: frozenset[str], name: str, location: str, first: int, last: int) -> None:
-    """Refuse a place with a log, unless it is part of the same log, from an interrupted call."""
-    ours = {commit_path(version) for version in range(first, last + 1)}
-    begun = f"_delta_log/{first:020}.checkpoint."
-    if there >= ours or any(
-        path not in ours and not path.startswith(begun) and path != LAST_CHECKPOINT for path in there
-    ):
-        raise _occupied(name, location)
-
-
-def _occupied(name: str, location: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"there is a log at {location} already", table=name, suggestion="choose an empty place"
-    )
 
 
 def _bare(database: Database, name: str, row: CommitRow) -> bytes:
