@@ -662,6 +662,6 @@ def open_log(
     if mode == "w":
         location = address.location or registry.find(database, name).location
         coordinator = Coordinator(database, {location: storage_options} if storage_options else None)
-        return SqlTxnLogWriter(database, name, location, commit=coordinator.decide)
+        return SqlTxnLogWriter(database, name, location, coordinator.decide)
     registry.find(database, name)
     return SqlTxnLogReader(database, name)

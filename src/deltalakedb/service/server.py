@@ -85,14 +85,8 @@ def commit_server(
 ) -> CommitServer:
     """A server for commits to a catalog's tables, not started yet.
 
-    Args:
-        catalog: The catalog.
-        token: The token that callers must send.
-        config: The settings; by default the current ones.
-        tables: Names of tables that may be created, with their locations.
-        host: The address to listen at, instead of ``service.host``.
-        port: The port, instead of ``service.port``; 0 for a free one.
-        max_bytes: The size of the largest commit, instead of ``service.max_bytes``.
+    ``tables`` are names of tables that may be created, with their locations. ``host``, ``port`` (0 for a free
+    one) and ``max_bytes``, the size of the largest commit, replace those of the settings.
     """
     config = config or get_config()
     database = Database.open(catalog.catalog, config)
