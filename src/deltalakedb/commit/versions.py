@@ -45,11 +45,7 @@ def current_protocol(session: Session, table: Table) -> Protocol | None:
 def write_versions(session: Session, locked: LockedTable, change: TableChange, txn: str) -> Committed:
     """Write every version of a change, in the transaction that locks the head; nothing if it was only read.
 
-    Args:
-        session: A session in that transaction.
-        locked: The table, as it was when its head was locked.
-        change: The change to write.
-        txn: The transaction's id.
+    ``locked`` is the table as it was when its head was locked, ``txn`` the transaction's id.
     """
     origin, read, before_all, first = change.origin, change.read, locked, 0
     adopted, blind = isinstance(origin, Adopted), change.is_blind_append
@@ -94,7 +90,8 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
                     timestamp = in_commit_timestamp(step, after=head.timestamp, table=name, version=version)
                 data, label = origin.data, origin.label
             case Write() | Recommitted():
-                actions = with_info(step, change, timestamp=timestamp, txn=txn, in_commit=in_commit)
+                info, rest = with_info(step, change, timestamp=timestamp, txn=txn, in_commit=in_commit)
+                actions = [info, *rest]
                 if in_commit and before is not None:
                     noted = with_ict_enablement(metadata, before, version=version, timestamp=timestamp)
                     actions = [noted if isinstance(a, Metadata) else a for a in actions]
@@ -181,22 +178,22 @@ def own_transaction(actions: Sequence[Action]) -> str | None:
 
 def with_info(
     actions: Sequence[Action], change: TableChange, *, timestamp: int, txn: str, in_commit: bool = False
-) -> list[Action]:
-    """The actions with their commitInfo first, as in-commit timestamps demand."""
-    given = info_of(actions) or CommitInfo()
+) -> tuple[CommitInfo, list[Action]]:
+    """The completed commitInfo, which comes first as in-commit timestamps demand, and the other actions."""
+    given = (info_of(actions) or CommitInfo()).extra
     info: dict[str, Any] = {"inCommitTimestamp": timestamp} if in_commit else {}
     info["timestamp"] = timestamp
-    info.update({k: v for k, v in given.extra.items() if k not in ("timestamp", "inCommitTimestamp")})
+    info |= {k: v for k, v in given.items() if k not in ("timestamp", "inCommitTimestamp")}
     info.setdefault("operation", "WRITE")
     info.setdefault("operationParameters", {})
-    if change.read_version >= 0:
-        info["readVersion"] = change.read_version
+    if change.read is not None:
+        info["readVersion"] = change.read.version
     info["isolationLevel"] = isolation_of(change)
     info["isBlindAppend"] = change.is_blind_append
     info["engineInfo"] = f"{_ENGINE}{__version__}"
     info.setdefault("clientVersion", f"deltalakedb.{__version__}")  # delta-rs names itself in its own
     info["txnId"] = txn
-    return [CommitInfo(extra=info), *(a for a in actions if not isinstance(a, CommitInfo))]
+    return CommitInfo(extra=info), [a for a in actions if not isinstance(a, CommitInfo)]
 
 
 def in_commit_timestamp(actions: Sequence[Action], *, after: int, table: str, version: int) -> int:
