@@ -110,16 +110,11 @@ class Resolved:
 
 
 class _Theirs(NamedTuple):
-    """A commit of the log in the place of ours, or after it; a large one has only its state here."""
+    """A commit of the log with the version of one of ours, or a later one; a large one without its files."""
 
     version: int
+    actions: Sequence[Action]
     copy: Adopted
-    state: Sequence[Action]
-
-    @property
-    def actions(self) -> Sequence[Action]:
-        data = self.copy.data
-        return self.state if data is None else decode_commit(data, source=commit_path(self.version))
 
 
 class _Part:
@@ -143,48 +138,40 @@ class _Part:
         return {key: file_id for key, (file_id, _, _) in found.items() if key in self.removed}
 
 
-class _Divergence(NamedTuple):
-    """A table with commits on both sides.
+@dataclass(slots=True)
+class _Side:
+    """A table with commits of both sides, and what becomes of ours.
 
     Attributes:
         table: The table.
         published: Versions that are in the log as we made them, and are not recorded as published.
-        ours: Our commits after them, by transaction; one of theirs has the place of the first.
+        ours: Our commits after them, by transaction; one of theirs has the version of the first.
         theirs: Their commits.
+        versions: The new versions of our transactions that are kept.
+        made: Those of them that were made again; the others were among their commits.
+        lost: Why the others are lost.
     """
 
     table: Table
     published: Sequence[int]
     ours: Sequence[_Part]
     theirs: Sequence[_Theirs]
+    versions: dict[str, Sequence[int]] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
+    lost: dict[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> list[CommitRow]:
         return [row for part in self.ours for row in part.rows]
 
-
-@dataclass(slots=True)
-class _Rebased:
-    """What became of our transactions in one table.
-
-    Attributes:
-        versions: The new versions of those that are kept.
-        made: Those of them that were made again; the others were among their commits.
-        lost: Why the others are lost.
-    """
-
-    versions: dict[str, Sequence[int]] = field(default_factory=dict)
-    made: set[str] = field(default_factory=set)
-    lost: dict[str, str] = field(default_factory=dict)
-
-    def report(self, side: _Divergence, split: Mapping[str, tuple[str, ...]], *, dry_run: bool) -> Resolved:
-        versions = [v for part in side.ours for v in self.versions.get(part.txn_uuid, ())]
-        kept = [row.version for row in side.rows if row.txn_uuid in self.versions]
+    def report(self, split: Mapping[str, tuple[str, ...]], *, dry_run: bool) -> Resolved:
+        versions = [v for part in self.ours for v in self.versions.get(part.txn_uuid, ())]
+        kept = [row.version for row in self.rows if row.txn_uuid in self.versions]
         return Resolved(
-            tuple(t.version for t in side.theirs),
+            tuple(t.version for t in self.theirs),
             dict(zip(kept, versions, strict=True)),
-            {row.version: self.lost[row.txn_uuid] for row in side.rows if row.txn_uuid in self.lost},
-            tuple(CommitSummary(r.version, r.operation, r.timestamp, r.txn_uuid) for r in side.rows),
+            {row.version: self.lost[row.txn_uuid] for row in self.rows if row.txn_uuid in self.lost},
+            tuple(CommitSummary(r.version, r.operation, r.timestamp, r.txn_uuid) for r in self.rows),
             dry_run,
             {txn: split[txn] for txn in self.lost if txn in split},
         )
@@ -233,14 +220,12 @@ def resolve(
                     for lease in leases:
                         require(session, lease, work="the resolution", table=name)
                     held = _hold(session, sides)
-                    moved = [_rebase(session, held[s.table.table_id], s, given_up) for s in sides]
-                    split = _settle(session, sides, moved)
+                    for side in sides:
+                        _rebase(session, held[side.table.table_id], side, given_up)
+                    split = _settle(session, sides)
                     if split and not (allow_split or dry_run):
-                        raise _would_split(sides, moved, split)
-                    done = {
-                        side.table.name: one.report(side, split, dry_run=dry_run)
-                        for side, one in zip(sides, moved, strict=True)
-                    }
+                        raise _would_split(sides, split)
+                    done = {side.table.name: side.report(split, dry_run=dry_run) for side in sides}
                     for side in sides:
                         one = done[side.table.name]
                         counts = f"{len(one.ours)} made again, {len(one.lost)} lost"
@@ -272,7 +257,7 @@ class _DryRun(Exception):  # noqa: N818 - not an error: it rolls the transaction
     pass
 
 
-def _diverged(database: Database, name: str, storage_options: Options) -> list[_Divergence]:
+def _diverged(database: Database, name: str, storage_options: Options) -> list[_Side]:
     """The table, and every other one that diverged and shares an unpublished transaction with it."""
     config = database.engine.config
     tables = {t.table_id: t for t in registry.list_tables(database)}
@@ -293,7 +278,7 @@ def _diverged(database: Database, name: str, storage_options: Options) -> list[_
     return [found[table_id] for table_id in sorted(found)]
 
 
-def _side(database: Database, table: Table, options: Options) -> _Divergence:
+def _side(database: Database, table: Table, options: Options) -> _Side:
     require_folder(database, table, open_store(table.location, options))
     published, waiting = _waiting(database, table, options)
     rows = [row for version in waiting if (row := commits.one(database, table, version)) is not None]
@@ -314,7 +299,7 @@ def _side(database: Database, table: Table, options: Options) -> _Divergence:
             f"there is nothing to resolve: their version {waiting[0]} is gone from the log",
             "publish ours with `deltasql mirror run`",
         )
-    return _Divergence(table, published, ours, theirs)
+    return _Side(table, published, ours, theirs)
 
 
 def _part(database: Database, table: Table, rows: list[CommitRow]) -> _Part:
@@ -380,8 +365,7 @@ def _read_theirs(table: Table, first: int, options: Options) -> list[_Theirs]:
     reader, version = FileTxnLogReader(table.location, options), first
     found: list[_Theirs] = []
     while reader.store.exists(commit_path(version)):
-        actions, copy = read_foreign(reader, version, table.name)
-        found.append(_Theirs(version, copy, actions if copy.data is None else ()))
+        found.append(_Theirs(version, *read_foreign(reader, version, table.name)))
         version += 1
     listing = list_log(reader.store)
     if (beyond := max((*listing.commits, *listing.checkpoints), default=-1)) >= version:
@@ -394,7 +378,7 @@ def _read_theirs(table: Table, first: int, options: Options) -> list[_Theirs]:
 # ---- one transaction -------------------------------------------------------------------------------------
 
 
-def _hold(session: Session, sides: Sequence[_Divergence]) -> dict[int, LockedTable]:
+def _hold(session: Session, sides: Sequence[_Side]) -> dict[int, LockedTable]:
     """Lock the heads, unless a commit was made or published since the divergence was read."""
     held = registry.lock(session, [s.table.table_id for s in sides])
     for side in sides:
@@ -411,10 +395,9 @@ def _hold(session: Session, sides: Sequence[_Divergence]) -> dict[int, LockedTab
     return held
 
 
-def _rebase(
-    session: Session, locked: LockedTable, side: _Divergence, given_up: Mapping[str, str]
-) -> _Rebased:
-    """Put their commits in the place of ours, and ours on top of them if they fit."""
+def _rebase(session: Session, locked: LockedTable, side: _Side, given_up: Mapping[str, str]) -> None:
+    """Give their commits the versions of ours, and make ours again on top of them if they fit."""
+    side.versions, side.made, side.lost = {}, set(), {}
     name, table_id, first = locked.table.name, locked.table.table_id, side.rows[0].version
     before = snapshots.open_table(session, name, first - 1).snapshot
     ratify.revert(session, locked, first)
@@ -429,7 +412,6 @@ def _rebase(
     after = snapshots.open_table(session, name).snapshot
     # asked before ours are there again: they are checked against theirs, not against each other
     conflicts = _conflicts(session, side.ours, before, table_id)
-    moved = _Rebased()
     dropped: list[Add] = []
     metadata, reshaped = before.metadata, False
     for part, conflict in zip(side.ours, conflicts, strict=True):
@@ -437,7 +419,7 @@ def _rebase(
         there = [t.version for t in side.theirs if t.copy.txn_uuid == txn]
         if len(there) == len(part.rows):
             # published before the database was restored from a backup, then repeated by its writer
-            moved.versions[txn] = there
+            side.versions[txn] = there
             continue
         live = part.live(session, table_id)
         why = given_up.get(txn) or (
@@ -448,12 +430,11 @@ def _rebase(
         if why := why or conflict:
             reshaped = reshaped or _reshapes(part, before.metadata)
             dropped += [*part.adds, *read_some(session, list(live.values()))]
-            moved.lost[txn] = why
+            side.lost[txn] = why
         else:
-            moved.versions[txn] = _recommit(session, name, part)
-            moved.made.add(txn)
+            side.versions[txn] = _recommit(session, name, part)
+            side.made.add(txn)
             metadata = part.metadata or metadata
-    return moved
 
 
 def _write(
@@ -462,12 +443,12 @@ def _write(
     txn: str,
     versions: Sequence[Sequence[Action]],
     origin: Origin,
-    reads: ReadSet = EVERYTHING,
-    isolation: Isolation | None = None,
+    part: _Part | None = None,
 ) -> Committed:
     """Commit versions on top of what is there, inside the transaction that holds the head."""
     opened = snapshots.open_table(session, name)
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
+    reads, isolation = (EVERYTHING, None) if part is None else (part.reads, part.isolation)
     change = TableChange(opened.table, versions, opened.snapshot, reads, origin, isolation)
     return write_versions(session, locked, change, txn)
 
@@ -478,10 +459,9 @@ def _recommit(session: Session, name: str, part: _Part) -> list[int]:
     for row, actions in zip(part.rows, part.versions, strict=True):
         extra = {**(info_of(actions) or CommitInfo()).extra, "recommittedFrom": row.version}
         versions.append([CommitInfo(extra=extra), *(a for a in actions if not isinstance(a, CommitInfo))])
-    origin = Recommitted(_KEPT_FEATURES)
     try:
         # with its own id: a repeated call of its writer finds it
-        done = _write(session, name, part.txn_uuid, versions, origin, part.reads, part.isolation)
+        done = _write(session, name, part.txn_uuid, versions, Recommitted(_KEPT_FEATURES), part)
     except ProtocolError as error:  # such as removed rows, if others made the table append-only
         raise _Retry(part.txn_uuid, error.message) from error
     return list(range(done.version - len(versions) + 1, done.version + 1))
@@ -562,9 +542,7 @@ def _read_any(reads: ReadSet, files: Iterable[Add], metadata: Metadata) -> bool:
 # ---- transactions over several tables --------------------------------------------------------------------
 
 
-def _settle(
-    session: Session, sides: Sequence[_Divergence], moved: Sequence[_Rebased]
-) -> dict[str, tuple[str, ...]]:
+def _settle(session: Session, sides: Sequence[_Side]) -> dict[str, tuple[str, ...]]:
     """Keep or lose every transaction as a whole; returns those that cannot be: id -> tables that keep it.
 
     Raises:
@@ -572,25 +550,23 @@ def _settle(
     """
     names = {t.table_id: t.name for t in registry.list_tables(session)}
     split: dict[str, tuple[str, ...]] = {}
-    for side, one in zip(sides, moved, strict=True):
-        for txn, why in one.lost.items():
-            if any(txn in other.made for other in moved):
+    for side in sides:
+        for txn, why in side.lost.items():
+            if any(txn in other.made for other in sides):
                 raise _Retry(txn, f"the transaction is lost in {side.table.name}: {why}")
             rows = session.rows(session.sql("commits", "by transaction"), (txn,))
             stands = tuple(sorted({names[row[0]] for row in rows if row[0] in names}))
-            lost = {s.table.name for s, m in zip(sides, moved, strict=True) if txn in m.lost}
+            lost = {other.table.name for other in sides if txn in other.lost}
             commits.note_lost(session, txn, lost.union(commits.lost_tables(session, txn)), stands)
             if stands:
                 split[txn] = stands
-                one.lost[txn] += f"; the other part of the transaction stands in {', '.join(stands)}"
+                side.lost[txn] += f"; the other part of the transaction stands in {', '.join(stands)}"
     return split
 
 
-def _would_split(
-    sides: Sequence[_Divergence], moved: Sequence[_Rebased], split: Mapping[str, tuple[str, ...]]
-) -> UnsupportedOperationError:
+def _would_split(sides: Sequence[_Side], split: Mapping[str, tuple[str, ...]]) -> UnsupportedOperationError:
     txn, stands = next(iter(split.items()))
-    lost = [s.table.name for s, one in zip(sides, moved, strict=True) if txn in one.lost]
+    lost = [side.table.name for side in sides if txn in side.lost]
     return UnsupportedOperationError(
         f"the transaction {txn!r} would be lost in {', '.join(lost)} and stand in {', '.join(stands)}, where "
         "it cannot be reverted: nothing was changed",
