@@ -13,7 +13,7 @@ from deltalakedb import telemetry
 from deltalakedb.commit.conflicts import conflict, vacuumed_files
 from deltalakedb.commit.fast_append import try_fast_append
 from deltalakedb.commit.request import Adopted, NewTable
-from deltalakedb.commit.versions import current_protocol, info_of, write_versions
+from deltalakedb.commit.versions import info_of, write_versions
 from deltalakedb.exceptions import (
     FROZEN_HINT,
     CatalogBusyError,
@@ -266,10 +266,7 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
         operation = commits.operation(session, table.table_id, head)
         detail = f"version {change.read_version + 1} exists already"
         raise _Stop(Conflict("version_taken", head, operation=operation, detail=detail, table=table.name))
-    found = conflict(session, locked, change, lambda: current_protocol(session, table)) or vacuumed_files(
-        session, locked, change
-    )
-    if found is not None:
+    if found := conflict(session, locked, change) or vacuumed_files(session, locked, change):
         raise _Stop(found)
 
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb._version import __version__
-from deltalakedb.commit.conflicts import isolation_of
+from deltalakedb.commit.conflicts import current_protocol, isolation_of
 from deltalakedb.commit.request import Adopted, NewTable, Received, Recommitted, Write
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.metastore import commits
 from deltalakedb.metastore.ratify import Ratification, ratify
 from deltalakedb.protocol.actions import CommitInfo, Metadata, Protocol
-from deltalakedb.protocol.codec import decode_json, encode_commit
+from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.commit_rules import check_commit
 from deltalakedb.protocol.features import COMMITTER_FEATURES, EXTERNALLY_MANAGED, FENCE, writer_features
 from deltalakedb.protocol.paths import TablePaths
@@ -27,19 +27,13 @@ if TYPE_CHECKING:
     from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.ratify import Streamed
-    from deltalakedb.metastore.rows import LockedTable, Table
+    from deltalakedb.metastore.rows import LockedTable
     from deltalakedb.protocol.actions import Action, Add, Remove
 
 #: how the engineInfo of our commits begins
 _ENGINE: Final = "deltalakedb:"
 #: characters of an id that a client may give
 _LONGEST_ID: Final = 200
-
-
-def current_protocol(session: Session, table: Table) -> Protocol | None:
-    """A table's protocol as the transaction that holds its head sees it."""
-    row = session.row(session.sql("snapshots", "live protocol"), (table.table_id,))
-    return None if row is None else Protocol.from_dict(decode_json(row[0]))
 
 
 def write_versions(session: Session, locked: LockedTable, change: TableChange, txn: str) -> Committed:
