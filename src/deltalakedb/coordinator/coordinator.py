@@ -205,7 +205,7 @@ class Coordinator:
                 targets.append(Target(table, given, committed.unpublished, options))
             if settings.mode == "background":
                 for one in targets:
-                    PUBLISHER.soon(database, one.table.name, one.checkpoints, one.storage_options)
+                    PUBLISHER.soon(database, one)
                 return
             limit, group = settings.help_predecessors + 1, group if len(targets) > 1 else None
             published = publish_all(database, targets, group=group, limit=limit, seconds=1.0)
@@ -419,9 +419,10 @@ class Coordinator:
         )
         for one in () if dry_run else (name, *done.also):
             with after_commit(f"{one} could not be published"):
-                given = self.storage_options(registry.find(database, one).location)
+                table = registry.find(database, one)
+                given = self.storage_options(table.location)
                 if mode == "background":
-                    PUBLISHER.soon(database, one, storage_options=given)
+                    PUBLISHER.soon(database, Target(table, given))
                 elif mode == "sync":
                     reconcile(database, one, storage_options=given)
         return done

@@ -8,19 +8,16 @@ import os
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import DeltaSqlError
-from deltalakedb.mirror.checkpointer import DUE
 from deltalakedb.mirror.reconciler import checkpoint_due, publish_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.mirror import Options
-    from deltalakedb.mirror.checkpointer import CheckpointOptions
+    from deltalakedb.mirror.publisher import Target
 
 logger = logging.getLogger(__name__)
 
@@ -28,30 +25,20 @@ logger = logging.getLogger(__name__)
 _PATIENCE = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A table to publish, with its writer's options."""
-
-    database: Database
-    table: str
-    checkpoints: CheckpointOptions
-    storage_options: Options
-
-
 class _Worker:
     """A thread that does jobs one after the other; a table has at most one job that waits."""
 
-    def __init__(self, name: str, work: Callable[[_Job], None]) -> None:
+    def __init__(self, name: str, work: Callable[[Database, Target], None]) -> None:
         self._name = name
         self._work = work
         self._changed = threading.Condition()
-        self._waiting: dict[tuple[int, str], _Job] = {}
+        self._waiting: dict[tuple[int, str], tuple[Database, Target]] = {}
         self._busy = False
         self._thread: threading.Thread | None = None
 
-    def soon(self, job: _Job) -> None:
+    def soon(self, database: Database, target: Target) -> None:
         with self._changed:
-            self._waiting[id(job.database), job.table] = job
+            self._waiting[id(database), target.table.name] = database, target
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -69,14 +56,14 @@ class _Worker:
                 self._busy = False
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._waiting)
-                job = self._waiting.pop(next(iter(self._waiting)))
+                database, target = self._waiting.pop(next(iter(self._waiting)))
                 self._busy = True
             try:
-                self._work(job)
+                self._work(database, target)
             except DeltaSqlError as error:
-                logger.warning("%s waits to be published: %s", job.table, error.message)
+                logger.warning("%s waits to be published: %s", target.table.name, error.message)
             except Exception:
-                logger.exception("publishing %s failed", job.table)
+                logger.exception("publishing %s failed", target.table.name)
 
 
 class BackgroundPublisher:
@@ -94,34 +81,27 @@ class BackgroundPublisher:
         self._checkpointer = _Worker("deltasql-checkpointer", self._checkpoint)
         self._end: Any = None
 
-    def soon(
-        self,
-        database: Database,
-        name: str,
-        checkpoints: CheckpointOptions = DUE,
-        storage_options: Options = None,
-    ) -> None:
+    def soon(self, database: Database, target: Target) -> None:
         """Publish a table soon; if it is submitted twice before its turn, the later options count."""
         util = sys.modules.get("multiprocessing.util")
         if util is not None and (self._end is None or not self._end.still_active()):
             # before Python 3.13 its children end without `atexit`, and lose what was registered earlier
             self._end = util.Finalize(None, _drain, exitpriority=100)
-        self._publisher.soon(_Job(database, name, checkpoints, storage_options))
+        self._publisher.soon(database, target)
 
     def flush(self, timeout: float = _PATIENCE) -> bool:
         """Wait until nothing is left to publish or to write; False if that took too long."""
         deadline = time.monotonic() + timeout
         return self._publisher.flush(deadline) and self._checkpointer.flush(deadline)
 
-    def _publish(self, job: _Job) -> None:
-        _, due = publish_waiting(
-            job.database, job.table, checkpoints=job.checkpoints, storage_options=job.storage_options
-        )
+    def _publish(self, database: Database, target: Target) -> None:
+        name, options = target.table.name, target.storage_options
+        _, due = publish_waiting(database, name, checkpoints=target.checkpoints, storage_options=options)
         if due:
-            self._checkpointer.soon(job)
+            self._checkpointer.soon(database, target)
 
-    def _checkpoint(self, job: _Job) -> None:
-        checkpoint_due(job.database, job.table, job.checkpoints, job.storage_options)
+    def _checkpoint(self, database: Database, target: Target) -> None:
+        checkpoint_due(database, target.table.name, target.checkpoints, target.storage_options)
 
 
 @atexit.register

@@ -55,21 +55,9 @@ _LISTED, _READ = 1_000, 32
 _REPLAYED_BYTES = 8 << 20
 
 CommitFileState: TypeAlias = Literal["absent", "ours", "damaged", "foreign"]
-Kind: TypeAlias = Literal[
-    "missing",
-    "damaged",
-    "foreign",
-    "ahead",
-    "checkpoint",
-    "commit",
-    "log",
-    "state",
-    "counts",
-    "missing_file",
-    "extra_file",
-    "changed_file",
-    "rows",
-]
+_LogKind: TypeAlias = Literal["missing", "damaged", "foreign", "ahead", "checkpoint", "commit", "log"]
+_TableKind: TypeAlias = Literal["state", "counts", "missing_file", "extra_file", "changed_file", "rows"]
+Kind: TypeAlias = _LogKind | _TableKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NONE = CheckpointOptions(write=False)
 #: what a pass had to leave
 _LEFT = ("frozen", "paused", "backing_off", "late", "no_checkpoint", "no_manifest")
 FORCED = CheckpointOptions(force=True)
@@ -97,7 +96,7 @@ def run_once(
     done = Pass()
     for name in outbox.behind(database):
         try:
-            done += reconcile(database, name, checkpoints=NONE)
+            done += publish_waiting(database, name)[0]
         except DeltaSqlError:
             raise  # the database's, which all tables share
         except Exception:
@@ -125,8 +124,8 @@ def reconcile(
 ) -> Pass:
     """Publish everything that waits of one table, then write a due checkpoint."""
     done, due = publish_waiting(database, name, checkpoints=checkpoints, storage_options=storage_options)
-    sealed = checkpoint_due(database, name, checkpoints, storage_options) if due else None
-    return done if sealed is None else done + sealed
+    written = checkpoint_due(database, name, checkpoints, storage_options) if due else None
+    return done if written is None else done + written
 
 
 def publish_waiting(
@@ -176,7 +175,7 @@ def report_lag(found: Sequence[MirrorStatus]) -> None:
                 status.table,
                 status.seconds_behind,
                 status.versions_behind,
-                status.error or "no error noted",
+                status.error or "no error is recorded",
             )
 
 
