@@ -158,7 +158,7 @@ def _attempt(
     failpoint("commit.before_begin")
     changes, renames = request.changes, request.renames
     used = may_repeat or lost
-    if not (used or renames or request.statements):
+    if database.dialect.at_once and not (used or renames or request.statements):
         appended = try_fast_append(database, changes, txn, guard)
         if appended is not None:
             _stands()

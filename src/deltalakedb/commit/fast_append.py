@@ -38,10 +38,10 @@ def try_fast_append(
 ) -> list[Committed] | None:
     """Commit changes that are all plain blind appends, if every table is as its writer saw it; else None.
 
-    Anything else is left to the committer, which locks the heads. A statement whose answer was lost cannot
-    happen a second time, or after a later attempt: the transaction's id is a key.
+    Anything else is left to the committer, which locks the heads. A statement whose response was lost cannot
+    run a second time, or after a later attempt: the transaction's id is a key.
     """
-    if not database.dialect.at_once or is_watched(*_INSIDE):
+    if is_watched(*_INSIDE):
         return None
     appends = []
     for change in changes:

@@ -360,16 +360,12 @@ def _checkpoint_difference(ours: SqlTxnLogReader, store: Store, checkpoint: Chec
     except (LogError, ProtocolError) as error:  # any other error says nothing about the checkpoint
         return error.message
     snapshot = ours.snapshot(checkpoint.version)
-    if not _same(snapshot.metadata, metadata):
-        return "the metadata differs"
-    if not _same(snapshot.protocol, protocol):
-        return "the protocol differs"
+    states = ("metadata", snapshot.metadata, metadata), ("protocol", snapshot.protocol, protocol)
+    for what, expected, found in states:
+        if expected != found and (found is None or meaning(expected) != meaning(found)):
+            return f"the {what} differs"
     mine = {add.key for add in ours.files(checkpoint.version)}
     if mine == theirs:
         return None
     lost, extra = len(mine - theirs), len(theirs - mine)
     return f"files that only the catalog has: {lost}; files that only the log has: {extra}"
-
-
-def _same(ours: Metadata | Protocol, theirs: Metadata | Protocol | None) -> bool:
-    return ours == theirs or (theirs is not None and meaning(ours) == meaning(theirs))
