@@ -43,7 +43,6 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action, FileKey
     from deltalakedb.protocol.read_set import ReadSet
     from deltalakedb.protocol.txn_log import Committed, Snapshot
+    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -279,13 +279,15 @@ def _diverged(database: Database, name: str, storage_options: Options) -> list[_
 
 
 def _side(database: Database, table: Table, options: Options) -> _Side:
-    require_folder(database, table, open_store(table.location, options))
-    published, waiting = _waiting(database, table, options)
-    rows = [row for version in waiting if (row := commits.one(database, table, version)) is not None]
+    reader = FileTxnLogReader(table.location, options)
+    require_folder(database, table, reader.store)
+    waiting = outbox.waiting_versions(database, table.table_id)
+    first = _first_taken(database, table, reader.store, waiting)
+    published, rest = [v for v in waiting if v < first], [v for v in waiting if v >= first]
+    rows = [row for version in rest if (row := commits.one(database, table, version)) is not None]
     parts = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row.txn_uuid)]
-    ours = [_part(database, table, part) for part in parts]
     try:
-        theirs = _read_theirs(table, waiting[0], options)
+        theirs = _read_theirs(reader, table.name, first)
     except DeltaSqlError as error:
         raise _refused(
             table,
@@ -296,10 +298,10 @@ def _side(database: Database, table: Table, options: Options) -> _Side:
     if not theirs:
         raise _refused(
             table,
-            f"there is nothing to resolve: their version {waiting[0]} is gone from the log",
+            f"there is nothing to resolve: their version {first} is gone from the log",
             "publish ours with `deltasql mirror run`",
         )
-    return _Side(table, published, ours, theirs)
+    return _Side(table, published, [_part(database, table, part) for part in parts], theirs)
 
 
 def _part(database: Database, table: Table, rows: list[CommitRow]) -> _Part:
@@ -317,60 +319,57 @@ def _refused(table: Table, text: str, suggestion: str) -> InvalidArgumentError:
     return InvalidArgumentError(text, table=table.name, suggestion=suggestion)
 
 
-def _waiting(database: Database, table: Table, storage_options: Options) -> tuple[list[int], list[int]]:
-    """Versions of ours that are in the log without a record of it, and those after them."""
-    store = open_store(table.location, storage_options)
-    found = log_differences(database, registry.find(database, table.name), store)
-    published = registry.find(database, table.name).published_version
-    if foreign := [f.version for f in found if f.kind == "foreign" and f.version <= published]:
-        raise _refused(
-            table,
-            f"version {foreign[0]} was published by us and overwritten by another writer",
-            "put our file back with `deltasql mirror repair` after moving theirs away",
-        )
-    if damaged := [f.version for f in found if f.kind in ("damaged", "commit")]:
-        raise _refused(
-            table,
-            f"version {damaged[0]}, which we published, is damaged in the log",
-            "put it back with `deltasql mirror repair` first",
-        )
-    waiting = outbox.waiting_versions(database, table.table_id)
-    ours = itertools.takewhile(lambda v: commit_file_state(database, table, store, v) == "ours", waiting)
-    there = len(list(ours))
-    if there == len(waiting):
-        raise _refused(
-            table,
-            "there is nothing to resolve: every commit of ours is in the log",
-            "`deltasql mirror recover` adopts commits beyond the head",
-        )
-    first = waiting[there]
-    if not store.exists(commit_path(first)):
-        raise _refused(
-            table,
-            f"there is nothing to resolve: version {first} of ours only waits to be published",
-            "publish it with `deltasql mirror run`",
-        )
-    if first == table.head.first_version:
-        raise _refused(
-            table,
-            f"version {first} of the log is another table's: ours never began there",
-            "move its files away, then `deltasql mirror repair` and `deltasql mirror run` publish ours; or "
-            f"`deltasql drop {table.name} --force`, then `deltasql import` imports theirs",
-        )
-    return waiting[:there], waiting[there:]
+def _first_taken(database: Database, table: Table, store: Store, waiting: Sequence[int]) -> int:
+    """The first version of ours that waits and that a foreign commit has in the log."""
+    now = registry.find(database, table.name)
+    for found in log_differences(database, now, store):
+        if found.kind == "foreign" and found.version <= now.published_version:
+            raise _refused(
+                table,
+                f"version {found.version} was published by us and overwritten by another writer",
+                "put our file back with `deltasql mirror repair` after moving theirs away",
+            )
+        if found.kind in ("damaged", "commit"):
+            raise _refused(
+                table,
+                f"version {found.version}, which we published, is damaged in the log",
+                "put it back with `deltasql mirror repair` first",
+            )
+    for version in waiting:
+        state = commit_file_state(database, table, store, version)
+        if state == "ours":
+            continue
+        if state == "absent":
+            raise _refused(
+                table,
+                f"there is nothing to resolve: version {version} of ours only waits to be published",
+                "publish it with `deltasql mirror run`",
+            )
+        if version == table.head.first_version:
+            raise _refused(
+                table,
+                f"version {version} of the log is another table's: ours never began there",
+                "move its files away, then `deltasql mirror repair` and `deltasql mirror run` publish ours; "
+                f"or `deltasql drop {table.name} --force`, then `deltasql import` imports theirs",
+            )
+        return version
+    raise _refused(
+        table,
+        "there is nothing to resolve: every commit of ours is in the log",
+        "`deltasql mirror recover` adopts commits beyond the head",
+    )
 
 
-def _read_theirs(table: Table, first: int, options: Options) -> list[_Theirs]:
+def _read_theirs(reader: FileTxnLogReader, table: str, version: int) -> list[_Theirs]:
     """Their commits from a version on."""
-    reader, version = FileTxnLogReader(table.location, options), first
     found: list[_Theirs] = []
     while reader.store.exists(commit_path(version)):
-        found.append(_Theirs(version, *read_foreign(reader, version, table.name)))
+        found.append(_Theirs(version, *read_foreign(reader, version, table)))
         version += 1
     listing = list_log(reader.store)
     if (beyond := max((*listing.commits, *listing.checkpoints), default=-1)) >= version:
         raise LogGapError(
-            f"version {version} is not in the log, which continues up to version {beyond}", table=table.name
+            f"version {version} is not in the log, which continues up to version {beyond}", table=table
         )
     return found
 
