@@ -11,7 +11,7 @@ from deltalakedb import Catalog
 from deltalakedb.exceptions import ConflictError, TableFrozenError
 from deltalakedb.metastore import outbox
 from deltalakedb.metastore.database import close_all
-from deltalakedb.mirror.background import PUBLISHER
+from deltalakedb.mirror.reconciler import PUBLISHER
 from deltalakedb.service.ratifier import Ratifier
 from deltalakedb.settings import Config
 from support.callers import appended

@@ -31,7 +31,6 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.metastore import outbox, registry, snapshots
-from deltalakedb.mirror.background import PUBLISHER
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, interval_of
 from deltalakedb.mirror.drift import (
     ADOPT,
@@ -45,7 +44,7 @@ from deltalakedb.mirror.drift import (
 )
 from deltalakedb.mirror.folder import require_data
 from deltalakedb.mirror.publisher import Target, publish_all
-from deltalakedb.mirror.reconciler import checkpoint_due, reconcile
+from deltalakedb.mirror.reconciler import PUBLISHER, checkpoint_due, reconcile
 from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.commit_rules import decode_received
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
@@ -190,12 +189,13 @@ class Coordinator:
         if settings.mode == "off":
             return
         with after_commit("it could not be published"):
-            now = {t.location: t for t in registry.list_tables(database)} if renamed else None
             targets = []
             for change, committed in done:
-                table = self._table(change) if now is None else now.get(change.table.location)
-                if table is None:
-                    continue  # dropped
+                table = change.table
+                if renamed or isinstance(table, NewTable):
+                    if (found := registry.find_location(database, table.location)) is None:
+                        continue  # dropped
+                    table = found
                 wanted = (checkpoints or {}).get(table.location, DUE)
                 read = None if change.read is None else change.read.metadata
                 metadata = next((a for a in change.actions if isinstance(a, Metadata)), read)
@@ -221,14 +221,6 @@ class Coordinator:
         if not (limit and one.checkpoints.write and one.known):
             return False
         return 8 * sum(len(data) for _, _, data in one.known.commits) >= limit
-
-    def _table(self, change: TableChange) -> Table | None:
-        if not isinstance(change.table, NewTable):
-            return change.table
-        try:
-            return registry.find(self._database, change.table.name)
-        except TableMissingError:
-            return None  # dropped a moment ago
 
     # ---- commits of other engines ----------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import io
 import ipaddress
 import json
 import logging
+import math
 import re
 import socket
 import threading
@@ -202,9 +203,9 @@ class _Incoming(io.RawIOBase):
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._until = 0.0
-        self._left: int | None = None
+        self._left = math.inf
 
-    def expect(self, seconds: float, most: int | None = None) -> None:
+    def expect(self, seconds: float, most: float = math.inf) -> None:
         """Limit the seconds, and perhaps the bytes, of the next part."""
         self._until = time.monotonic() + seconds
         self._left = most
@@ -216,13 +217,12 @@ class _Incoming(io.RawIOBase):
         remaining = self._until - time.monotonic()
         if remaining <= 0:
             raise TimeoutError("the request took too long")
-        if self._left is not None and self._left <= 0:
+        if self._left <= 0:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise _BadRequestError(status.phrase, status)
         self._connection.settimeout(remaining)
         count = self._connection.recv_into(buffer)
-        if self._left is not None:
-            self._left -= count
+        self._left -= count
         return count
 
 
