@@ -40,7 +40,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.outbox import Member, Unpublished
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, write_checkpoint_of
-from deltalakedb.mirror.drift import commit_file_state, is_ratified
+from deltalakedb.mirror.drift import commit_file_difference, commit_file_state, is_ratified
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.retry import retry_in_ms
@@ -335,25 +335,19 @@ class _Run:
         return True
 
     def _check_predecessor(self, version: int) -> bool:
-        """Restore the previous version if it is missing; False if a foreign commit is in its place."""
-        put_back_missing(self.database, self.table, self.store, version)
-        if version == 0 or not isinstance(self.store, LocalStore):
+        """Restore the previous version if it is missing; False if a foreign commit has its place."""
+        database, table, before = self.database, self.table, version - 1
+        put_back_missing(database, table, self.store, version)
+        row = commits.one(database, table, before) if isinstance(self.store, LocalStore) else None
+        if row is None:
             return True
-        try:
-            # the table may have been read before that version was published
-            head = replace(self.table.head, version=max(self.table.head.version, version - 1))
-            published = replace(self.table, published_version=version - 1, head=head)
-            state = commit_file_state(self.database, published, self.store, version - 1)
-        except DeltaSqlError as error:
-            # the catalog's own copy is damaged: the others can be published
-            logger.error("version %d of %s: %s", version - 1, self.table.name, error.message)
-            return True
-        if state == "foreign":
-            self._freeze(version - 1)
+        found = commit_file_difference(database, table.table_id, self.store, row, published=before)
+        if found is not None and found.kind == "foreign":
+            self._freeze(before)
             return False
-        if state == "damaged":
-            text = "the commit file of version %d of %s is damaged; see `deltasql mirror repair`"
-            logger.error(text, version - 1, self.table.name)
+        if found is not None:  # a damaged file, or a damaged copy in the catalog: others can be published
+            text = "version %d of %s: %s; see `deltasql mirror verify`"
+            logger.error(text, before, table.name, found.detail)
         return True
 
     def _freeze(self, version: int, reason: str | None = None) -> None:
