@@ -45,12 +45,11 @@ class SqlTxnLogWriter:
         if version < 0:
             raise InvalidArgumentError(f"versions begin at 0, got {version}", table=self.name)
         self.database.ensure()
-        try:
+        table: Table | NewTable = NewTable(self.name, self.location)
+        head, read = -1, None
+        with suppress(TableMissingError):
             opened = snapshots.open_table(self.database, self.name)
-            table: Table | NewTable = opened.table
-            head, read = opened.snapshot.version, opened.snapshot
-        except TableMissingError:
-            table, head, read = NewTable(self.name, self.location), -1, None
+            table, head, read = opened.table, opened.snapshot.version, opened.snapshot
         if version <= head:
             return self._taken(version, actions)
         if version > head + 1:

@@ -90,7 +90,7 @@ class Coordinator:
     def storage_options(self, location: str) -> Options:
         return self._database.engine.config.storage_options_for(location, self._given.get(location))
 
-    def _store(self, table: Table) -> Store:
+    def store(self, table: Table) -> Store:
         return open_store(table.location, self.storage_options(table.location))
 
     # ---- commits made here -----------------------------------------------------------------------------
@@ -141,7 +141,7 @@ class Coordinator:
         """Commit a request behind the gate and the guard, without the follow-up; a conflict is returned."""
         for table in (c.table for c in request.changes if c.versions):
             if not isinstance(table, NewTable):
-                require_writable(self._database, table, self._store(table))
+                require_writable(self._database, table, self.store(table))
         return self._guarded(request)
 
     def _guarded(self, request: CommitRequest) -> list[Committed] | Conflict:
@@ -241,7 +241,7 @@ class Coordinator:
         database, before = self._database, None
         try:
             if not isinstance(table, NewTable):
-                require_writable(database, table, self._store(table), log=True)
+                require_writable(database, table, self.store(table), log=True)
                 if version > table.head.version + 1:
                     # only a log with foreign commits can be further than the catalog
                     if self.handle_foreign_commits(table):
@@ -290,7 +290,7 @@ class Coordinator:
         """
         registry.refuse_followed(table)
         try:
-            if (newest := newest_beyond(self._database, table, self._store(table))) is None:
+            if (newest := newest_beyond(self._database, table, self.store(table))) is None:
                 return False
         except StorageError as error:
             # an unreadable log does not block a commit; publishing finds a foreign commit later
@@ -369,7 +369,7 @@ class Coordinator:
             TableFrozenError: Both sides have a version that the other does not have.
         """
         database, table = self._database, registry.find(self._database, name)
-        store = self._store(table)
+        store = self.store(table)
         require_data(database, table, store)
         found = log_differences(database, table, store)
         if foreign := next((f for f in found if f.kind == "foreign"), None):

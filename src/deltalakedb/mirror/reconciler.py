@@ -79,7 +79,6 @@ class Pass:
 
     def with_left(self, found: Sequence[MirrorStatus]) -> Pass:
         """The pass, with what the tables' state after it shows was left."""
-
         going = [s for s in found if s.state != "frozen"]
         waiting = [s for s in going if s.backing_off and not s.paused and s.table not in self.failed]
         unwritten = [s.table for s in going if s.checkpoint_backing_off]
