@@ -34,7 +34,7 @@ def refuse_fenced(database: Database, table: Table) -> None:
         raise UnsupportedOperationError(
             "the table is fenced: once it is dropped, no engine can write to it",
             table=table.name,
-            suggestion="`deltasql mirror fence --remove` removes the fence; or drop with force=True (`--force`)",
+            suggestion="`deltasql mirror fence --remove` removes it; or drop with force=True (`--force`)",
         )
 
 
