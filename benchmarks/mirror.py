@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,12 +34,13 @@ _SCHEMA: Final = json.dumps(
 def _table(work: Path) -> Any:
     """A writer of a table's log, publishing nothing by itself, with version 0 made."""
     from deltalakedb import Catalog
+    from deltalakedb.commit.committer import commit
     from deltalakedb.commit.txn_log import SqlTxnLogWriter
     from deltalakedb.protocol.actions import Metadata, Protocol
 
     catalog = Catalog(f"deltasql://sqlite/{work}/catalog.db")
     catalog.namespaces()
-    writer = SqlTxnLogWriter(catalog._database, "t", str(work / "t"))
+    writer = SqlTxnLogWriter(catalog._database, "t", str(work / "t"), partial(commit, catalog._database))
     metadata = Metadata(
         id="5f1c3c5e-0000-4000-8000-000000000000",
         schema_string=_SCHEMA,

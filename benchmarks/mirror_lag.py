@@ -73,7 +73,7 @@ def measure(engine: str, uri: str, work: Path, tables: int, writers: int, commit
     import pyarrow as pa
 
     from deltalakedb import Catalog
-    from deltalakedb.mirror.background import PUBLISHER
+    from deltalakedb.mirror.reconciler import PUBLISHER
 
     catalog = Catalog(uri)
     for number in range(tables):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from deltalakedb.address import is_deltasql, parse_address, validate_table_name
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
-from deltalakedb.coordinator import fence, guard
+from deltalakedb.coordinator import fence
 from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.delta_log.commit_file import FileTxnLogWriter
 from deltalakedb.delta_log.reader import open_file_log
@@ -22,7 +22,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import files, outbox, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
-from deltalakedb.mirror import checkpointer, outside, publisher, reconciler, repair
+from deltalakedb.mirror import checkpointer, drift, publisher, reconciler, repair
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.settings import as_config, use_config
 from deltalakedb.table.arguments import predicate_of
@@ -41,12 +41,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.address import Address
+    from deltalakedb.coordinator.coordinator import Adoption
+    from deltalakedb.coordinator.rebase import Resolved
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
     from deltalakedb.delta_log.cleanup import CleanupPlan
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.registry import Namespace
     from deltalakedb.metastore.rows import File, Table
-    from deltalakedb.mirror.rebase import Resolved
     from deltalakedb.mirror.reconciler import Pass
     from deltalakedb.mirror.repair import Repaired
     from deltalakedb.protocol.read_set import Isolation
@@ -415,7 +416,7 @@ class Mirror:
         if name is not None:
             registry.find(self._database, name)
         found = outbox.status(self._database, name)
-        return [outside.looked_at(self._database, s) for s in found] if look else found
+        return [drift.with_foreign_count(self._database, s) for s in found] if look else found
 
     def publish(self, name: str) -> Pass:
         """Publish all waiting commits of one table now."""
@@ -520,9 +521,9 @@ class Mirror:
         options = self._database.engine.config.storage_options_for(place)
         return repair.rebuild(self._database, name, place, storage_options=options)
 
-    def recover(self, name: str) -> guard.Adoption:
+    def recover(self, name: str) -> Adoption:
         """Catch up with a log that is ahead of the catalog."""
-        return guard.recover(self._database, name, storage_options=self._options(name))
+        return Coordinator(self._database).recover(name)
 
     def resolve(
         self,
@@ -566,13 +567,13 @@ class Mirror:
 
     def policy(self, name: str) -> str:
         """What happens to commits of other writers beyond the head: ``freeze`` or ``adopt``."""
-        return str(registry.find(self._database, name).settings.get(outside.POLICY, outside.FREEZE))
+        return str(registry.find(self._database, name).settings.get(drift.POLICY, drift.FREEZE))
 
     def set_policy(self, name: str, policy: Literal["freeze", "adopt"]) -> None:
         """Set what happens to commits of other writers beyond the head."""
-        if policy not in (outside.FREEZE, outside.ADOPT):
+        if policy not in (drift.FREEZE, drift.ADOPT):
             raise InvalidArgumentError(f"unknown policy {policy!r}", suggestion="use freeze or adopt")
-        registry.set_table_setting(self._database, name, outside.POLICY, policy)
+        registry.set_table_setting(self._database, name, drift.POLICY, policy)
 
     def _options(self, name: str) -> dict[str, Any] | None:
         location = registry.find(self._database, name).location
@@ -622,6 +623,6 @@ def open_log(
     if mode == "w":
         location = address.location or registry.find(database, name).location
         coordinator = Coordinator(database, {location: storage_options} if storage_options else None)
-        return SqlTxnLogWriter(database, name, location, commit=coordinator.decide)
+        return SqlTxnLogWriter(database, name, location, coordinator.decide)
     registry.find(database, name)
     return SqlTxnLogReader(database, name)

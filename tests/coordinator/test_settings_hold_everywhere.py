@@ -11,7 +11,7 @@ from deltalakedb import Catalog
 from deltalakedb.exceptions import ConflictError, TableFrozenError
 from deltalakedb.metastore import outbox
 from deltalakedb.metastore.database import close_all
-from deltalakedb.mirror.background import PUBLISHER
+from deltalakedb.mirror.reconciler import PUBLISHER
 from deltalakedb.service.ratifier import Ratifier
 from deltalakedb.settings import Config
 from support.callers import appended
@@ -73,7 +73,7 @@ def test_fence_publishes_as_the_setting_says(
     asked = []
     with Catalog(catalog_uri, config=Config(publish={"mode": mode})) as catalog:
         with monkeypatch.context() as patched:
-            patched.setattr(PUBLISHER, "soon", lambda *job, **_: asked.append(job[1]))
+            patched.setattr(PUBLISHER, "soon", lambda _, target: asked.append(target.table.name))
             assert catalog.mirror.fence("t") == 1
         assert asked == (["t"] if mode == "background" else [])
         assert logged(root) == ([0, 1] if mode == "sync" else [0])

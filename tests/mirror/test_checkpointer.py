@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import Catalog, CommitProperties, Transaction
+from deltalakedb.commit.committer import commit
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
 from deltalakedb.exceptions import (
     CatalogBusyError,
@@ -46,7 +48,8 @@ def create_v2(catalog: Catalog, name: str, root: Path, data: pa.Table, partition
     catalog.create_table(f"{name}_model", data.schema, location=f"{root}_model", partition_by=partition_by)
     model = catalog.log(f"{name}_model")
     metadata = replace(model.snapshot().metadata, configuration={"delta.checkpointPolicy": "v2"})
-    SqlTxnLogWriter(model.database, name, str(root)).commit(0, [V2, metadata])
+    writer = SqlTxnLogWriter(model.database, name, str(root), partial(commit, model.database))
+    writer.commit(0, [V2, metadata])
     catalog.mirror.publish(name)
 
 

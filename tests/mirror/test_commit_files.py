@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb.exceptions import CatalogCorruptError, TableFrozenError
-from deltalakedb.mirror.outside import commit_file_state, is_ratified
+from deltalakedb.mirror.drift import commit_file_state, is_ratified
 from deltalakedb.storage.store import open_store
 from support.callers import appended
 from support.mirrors import append, append_outside, commit_file
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalakedb import Catalog
-    from deltalakedb.mirror.outside import CommitFileState
+    from deltalakedb.mirror.drift import CommitFileState
 
 pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"])
 

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from deltalakedb import Catalog
-from deltalakedb.mirror.background import PUBLISHER
+from deltalakedb.mirror.reconciler import PUBLISHER
 from deltalakedb.settings import Config
 from support.lake import child, finish, ids
 from support.mirrors import append, blocked, logged, outside_ids, same_everywhere

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import Catalog
-from deltalakedb.mirror.background import PUBLISHER
+from deltalakedb.mirror.reconciler import PUBLISHER
 from deltalakedb.settings import Config
 from support.lake import ids
 from support.mirrors import append, append_outside, blocked, logged

@@ -14,6 +14,7 @@ import pytest
 from deltalakedb import Catalog, CommitProperties
 from deltalakedb.commit.committer import commit
 from deltalakedb.commit.request import CommitRequest, TableChange
+from deltalakedb.coordinator import rebase
 from deltalakedb.exceptions import (
     CatalogBusyError,
     CommitError,
@@ -22,7 +23,6 @@ from deltalakedb.exceptions import (
     TableFrozenError,
     UnsupportedOperationError,
 )
-from deltalakedb.mirror import rebase
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.read_set import NOTHING
 from support.lake import ids, ids_of
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from conftest import TableUri
-    from deltalakedb.mirror.rebase import Resolved
+    from deltalakedb.coordinator.rebase import Resolved
 
 
 def audit(catalog: Catalog) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, PostCommitHookProperties, telemetry, write_deltalake
 from deltalakedb.metastore import leases
-from deltalakedb.mirror.background import PUBLISHER
+from deltalakedb.mirror.reconciler import PUBLISHER
 from deltalakedb.settings import Config
 from support.lake import ids, ids_of
 from support.mirrors import append, commit_file, logged, outside_ids

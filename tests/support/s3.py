@@ -9,12 +9,14 @@ import socket
 import threading
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
 
+from deltalakedb.commit.committer import commit
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
 from deltalakedb.protocol.txn_log import Committed
 from deltalakedb.storage import Store, open_store
@@ -94,7 +96,7 @@ class S3Table:
         self._commit([remove(path, partition_values={}, size=size), info("DELETE")])
 
     def _commit(self, actions: Sequence[Action]) -> None:
-        writer = SqlTxnLogWriter(self.database, self.name, self.location)
+        writer = SqlTxnLogWriter(self.database, self.name, self.location, partial(commit, self.database))
         assert isinstance(writer.commit(self.version + 1, actions), Committed)
         self.version += 1
 

@@ -25,7 +25,7 @@ from deltalakedb import (
     verify_table,
     write_deltalake,
 )
-from deltalakedb.coordinator import guard
+from deltalakedb.coordinator import coordinator
 from deltalakedb.exceptions import (
     AddressError,
     InvalidArgumentError,
@@ -95,7 +95,7 @@ def test_two_that_catch_up_at_once_bring_every_commit_once(
     for number in (50, 51, 52):
         deltalake.write_deltalake(root, ids(number), mode="append")
     point = "refuse_rewritten" if moment == "before it is opened" else "read_foreign"
-    original, calls = getattr(guard, point), []
+    original, calls = getattr(coordinator, point), []
 
     def overtaken(*given: Any) -> Any:
         calls.append(1)
@@ -104,7 +104,7 @@ def test_two_that_catch_up_at_once_bring_every_commit_once(
             assert import_table(str(root), uri, catch_up=True).num_versions > 0
         return found
 
-    monkeypatch.setattr(guard, point, overtaken)
+    monkeypatch.setattr(coordinator, point, overtaken)
     assert import_table(str(root), uri, catch_up=True).version == 4
     assert verify_table(uri, "full").ok
     assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(root))

@@ -13,7 +13,7 @@ from deltalakedb import telemetry
 from deltalakedb.commit.conflicts import conflict, vacuumed_files
 from deltalakedb.commit.fast_append import try_fast_append
 from deltalakedb.commit.request import Adopted, NewTable
-from deltalakedb.commit.versions import current_protocol, info_of, write_versions
+from deltalakedb.commit.versions import info_of, write_versions
 from deltalakedb.exceptions import (
     FROZEN_HINT,
     CatalogBusyError,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: how often a transaction is attempted, after deadlocks, serialization failures or lost answers
+#: how often a transaction is attempted, after deadlocks, serialization failures or lost responses
 _ATTEMPTS = 6
 #: how many timeouts of a lock one commit waits for
 _WAITS = 2
@@ -158,10 +158,10 @@ def _attempt(
     failpoint("commit.before_begin")
     changes, renames = request.changes, request.renames
     used = may_repeat or lost
-    if not (used or renames or request.statements):
+    if database.dialect.at_once and not (used or renames or request.statements):
         appended = try_fast_append(database, changes, txn, guard)
         if appended is not None:
-            _answer()
+            _stands()
             return appended
     ending = False
     try:
@@ -213,7 +213,7 @@ def _attempt(
         if ending:
             raise commit_interrupted(error) from error
         raise
-    _answer()
+    _stands()
     return results
 
 
@@ -224,12 +224,12 @@ def _insert_transaction(session: Session, txn: str, changes: Sequence[TableChang
             commits.insert_transaction(session, origin.txn_uuid, 1, new_id=False)
 
 
-def _answer() -> None:
+def _stands() -> None:
     """The moment at which a commit stands, and its caller does not know yet."""
     try:
         failpoint("commit.after")
     except Exception as error:
-        raise CommitUnknownError("the answer of the commit was lost") from error
+        raise CommitUnknownError("the response of the commit was lost") from error
 
 
 def _resolve_tables(
@@ -257,23 +257,15 @@ def _resolve_tables(
 def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
     table = locked.table
     if locked.frozen and change.versions and not isinstance(change.origin, Adopted):
-        row = session.row(session.sql("tables", "by name"), (table.name,))
-        state, reason = ("frozen", None) if row is None else (row[3], row[4])
-        registry.refuse_followed(replace(table, state=state))
-        raise TableFrozenError(
-            f"the table is frozen: {reason}",
-            table=table.name,
-            version=table.head.version,
-            suggestion=FROZEN_HINT,
-        )
+        now, version = registry.find(session, table.name), table.head.version
+        registry.refuse_followed(now)
+        text = f"the table is frozen: {now.state_reason}"
+        raise TableFrozenError(text, table=table.name, version=version, suggestion=FROZEN_HINT)
     if change.is_foreign and change.read_version != (head := table.head.version):
         operation = commits.operation(session, table.table_id, head)
         detail = f"version {change.read_version + 1} exists already"
         raise _Stop(Conflict("version_taken", head, operation=operation, detail=detail, table=table.name))
-    found = conflict(session, locked, change, lambda: current_protocol(session, table)) or vacuumed_files(
-        session, locked, change
-    )
-    if found is not None:
+    if found := conflict(session, locked, change) or vacuumed_files(session, locked, change):
         raise _Stop(found)
 
 
@@ -288,24 +280,22 @@ def _already_applied(
     A lower version than the recorded one is a late repetition. A commit of another engine is recognised by
     its bytes instead. It is a CommitError if only some of the tables that are to be changed have it.
     """
-    done, with_it, without, recorded = [], [], [], None
+    done: list[Committed] = []
+    with_it, without, recorded = [], [], None
     for one, change in zip(seen, changes, strict=True):
-        if one is None:
-            done.append(Committed(-1, 0, replayed=True))
+        version, at, applied = -1, 0, False
+        if one is not None:
+            version, at = one.table.head.version, one.table.head.timestamp
+            for action in () if change.is_foreign else change.actions:
+                if isinstance(action, Txn):
+                    known = commits.application(session, one.table.table_id, action.app_id)
+                    if known is not None and known[0] >= action.version:
+                        version, applied, recorded = known[1], True, action
+        done.append(Committed(version, at, replayed=True))
+        if applied:
+            with_it.append(change.table.name)
+        elif one is None or change.versions:
             without.append(change.table.name)
-            continue
-        found = None
-        for action in () if change.is_foreign else change.actions:
-            if isinstance(action, Txn):
-                seen_version = commits.application(session, one.table.table_id, action.app_id)
-                if seen_version is not None and seen_version[0] >= action.version:
-                    found, recorded = seen_version[1], action
-        if found is not None:
-            done.append(Committed(found, one.table.head.timestamp, replayed=True))
-            with_it.append(one.table.name)
-        else:
-            done.append(Committed(one.table.head.version, one.table.head.timestamp, replayed=True))
-            without += [one.table.name] if change.versions else []
     if recorded is None:
         return None
     if without:

@@ -25,6 +25,7 @@ from deltalakedb.commit.request import Adopted, Received, Write
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.metastore import commits, files, vacuumed
 from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import writer_features
 from deltalakedb.protocol.paths import encode_path, file_below
@@ -33,12 +34,12 @@ from deltalakedb.protocol.row_tracking import ROW_TRACKING_DOMAIN
 from deltalakedb.protocol.txn_log import Conflict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.files import ConcurrentChange
-    from deltalakedb.metastore.rows import LockedTable
+    from deltalakedb.metastore.rows import LockedTable, Table
     from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import ConflictKind, Snapshot
@@ -48,19 +49,26 @@ ISOLATION_LEVEL = "delta.isolationLevel"
 _DELETED = "a concurrent transaction deleted data this operation read"
 
 
-def conflict(
-    session: Session,
-    locked: LockedTable,
-    change: TableChange,
-    current_protocol: Callable[[], Protocol | None],
-) -> Conflict | None:
+def conflict(session: Session, locked: LockedTable, change: TableChange) -> Conflict | None:
     """The conflict that keeps a change from being committed on top of the head, or None."""
     read = change.read
     if read is None or locked.table.head.version == read.version:
         return None
+    return _Check(session, locked, read).state(change.actions) or data_conflict(session, locked, change, read)
+
+
+def data_conflict(
+    session: Session, locked: LockedTable, change: TableChange, read: Snapshot
+) -> Conflict | None:
+    """As `conflict`, for data alone: the caller judges changes of metadata and protocol."""
     check = _Check(session, locked, read)
-    actions = change.actions
-    return check.state(actions, current_protocol) or check.reads(change) or check.names(actions)
+    return check.reads(change) or check.names(change.actions)
+
+
+def current_protocol(session: Session, table: Table) -> Protocol | None:
+    """A table's protocol as the transaction that holds its head sees it."""
+    row = session.row(session.sql("snapshots", "live protocol"), (table.table_id,))
+    return None if row is None else Protocol.from_dict(decode_json(row[0]))
 
 
 def vacuumed_files(session: Session, locked: LockedTable, change: TableChange) -> Conflict | None:
@@ -115,14 +123,6 @@ def _names(root: str, add: Add) -> Iterator[str]:
     return (name for name in names if name is not None)
 
 
-def data_conflict(
-    session: Session, locked: LockedTable, change: TableChange, read: Snapshot
-) -> Conflict | None:
-    """As `conflict`, for data alone: the caller judges changes of metadata and protocol."""
-    check = _Check(session, locked, read)
-    return check.reads(change) or check.names(change.actions)
-
-
 def isolation_of(change: TableChange) -> Isolation:
     """The isolation level that a change is checked under."""
     actions = change.actions
@@ -149,16 +149,14 @@ class _Check:
     def __init__(self, session: Session, locked: LockedTable, read: Snapshot) -> None:
         self._session, self._locked, self._table, self._read = session, locked, locked.table, read
 
-    def state(
-        self, actions: Sequence[Action], current_protocol: Callable[[], Protocol | None]
-    ) -> Conflict | None:
+    def state(self, actions: Sequence[Action]) -> Conflict | None:
         metadata, protocol = self._locked.metadata_version, self._locked.protocol_version
         if metadata > self._read.version:
             return self._conflict("metadata_changed", metadata, "the table's metadata changed")
         if protocol <= self._read.version:
             return None
         mine = any(isinstance(a, Protocol) for a in actions)
-        now = current_protocol()
+        now = current_protocol(self._session, self._table)
         dropped = now is None or set(writer_features(self._read.protocol)) - set(writer_features(now))
         if mine or dropped:
             return self._conflict("protocol_changed", protocol, "the table's protocol changed")

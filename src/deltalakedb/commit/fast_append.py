@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.commit.request import NewTable, Write
-from deltalakedb.commit.versions import info_of, with_info
+from deltalakedb.commit.versions import with_info
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.failpoints import is_watched
 from deltalakedb.metastore.files.appends import MOST_FILES, BlindAppend, known_shape, ratify_appends
@@ -38,10 +38,10 @@ def try_fast_append(
 ) -> list[Committed] | None:
     """Commit changes that are all plain blind appends, if every table is as its writer saw it; else None.
 
-    Anything else is left to the committer, which locks the heads. A statement whose answer was lost cannot
-    happen a second time, or after a later attempt: the transaction's id is a key.
+    Anything else is left to the committer, which locks the heads. A statement whose response was lost cannot
+    run a second time, or after a later attempt: the transaction's id is a key.
     """
-    if not database.dialect.at_once or is_watched(*_INSIDE):
+    if is_watched(*_INSIDE):
         return None
     appends = []
     for change in changes:
@@ -95,25 +95,15 @@ def _as_blind_append(
         return None  # whether another error comes first is seen when the head is held
     if (seen := _seen(change, guard)) is None:
         return None
-    actions = with_info(given, change, timestamp=0, txn=txn)
-    first = encode_action(actions[0])
+    named, rest = with_info(given, change, timestamp=0, txn=txn)
+    first = encode_action(named)
     if not first.startswith(_INFO_PREFIX):
         return None
     try:
         info = first[len(_INFO_PREFIX) : -1].decode()
     except UnicodeDecodeError:
         return None
-    named = info_of(actions)
-    return BlindAppend(
-        table,
-        read.version,
-        seen,
-        shape,
-        info,
-        encode_commit(actions[1:]),
-        None if named is None else named.operation,
-        adds,
-    )
+    return BlindAppend(table, read.version, seen, shape, info, encode_commit(rest), named.operation, adds)
 
 
 def _seen(change: TableChange, guard: LogAheadCheck | None) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
@@ -94,7 +95,7 @@ PLAIN_WRITE = Write()
 UserStatement = Callable[["Session"], object]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableChange:
     """What one table is to become, and what the writer had seen of it.
 
@@ -119,24 +120,22 @@ class TableChange:
     def read_version(self) -> int:
         return -1 if self.read is None else self.read.version
 
-    @property
+    @cached_property
     def is_foreign(self) -> bool:
         """Whether another engine made the commit: its bytes are kept as they are."""
         return isinstance(self.origin, Adopted | Received)
 
-    @property
+    @cached_property
     def actions(self) -> list[Action]:
         return [action for version in self.versions for action in version]
 
-    @property
+    @cached_property
     def is_blind_append(self) -> bool:
         """Whether the change only adds files and looked at nothing."""
         if self.reads or self.read is None:
             return False
-        actions = self.actions
-        if any(isinstance(a, Remove | Metadata | Protocol) for a in actions):
-            return False
-        return any(isinstance(a, Add) for a in actions)
+        others = any(isinstance(a, Remove | Metadata | Protocol) for a in self.actions)
+        return not others and any(isinstance(a, Add) for a in self.actions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
-from deltalakedb.commit import committer
 from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableExistsError, TableMissingError
 from deltalakedb.metastore import commits, registry, snapshots
@@ -29,7 +27,7 @@ class SqlTxnLogWriter:
         database: The catalog.
         name: The table's name.
         location: The table's root, needed for version 0.
-        commit: Commits a request, by default without a look at the table's folder and log.
+        commit: Commits a request, such as `Coordinator.decide`.
     """
 
     def __init__(
@@ -37,25 +35,21 @@ class SqlTxnLogWriter:
         database: Database,
         name: str,
         location: str,
-        *,
-        commit: Callable[[CommitRequest], list[Committed] | Conflict] | None = None,
+        commit: Callable[[CommitRequest], list[Committed] | Conflict],
     ) -> None:
-        self.database = database
-        self.name = name
-        self.location = location
-        self._commit = commit or partial(committer.commit, database)
+        self.database, self.name, self.location = database, name, location
+        self._commit = commit
 
     def commit(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
         """Make ``actions`` the commit ``version``, byte for byte; a Conflict if that version is taken."""
         if version < 0:
             raise InvalidArgumentError(f"versions begin at 0, got {version}", table=self.name)
         self.database.ensure()
-        try:
+        table: Table | NewTable = NewTable(self.name, self.location)
+        head, read = -1, None
+        with suppress(TableMissingError):
             opened = snapshots.open_table(self.database, self.name)
-            table: Table | NewTable = opened.table
-            head, read = opened.snapshot.version, opened.snapshot
-        except TableMissingError:
-            table, head, read = NewTable(self.name, self.location), -1, None
+            table, head, read = opened.table, opened.snapshot.version, opened.snapshot
         if version <= head:
             return self._taken(version, actions)
         if version > head + 1:

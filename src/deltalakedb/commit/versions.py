@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb._version import __version__
-from deltalakedb.commit.conflicts import isolation_of
+from deltalakedb.commit.conflicts import current_protocol, isolation_of
 from deltalakedb.commit.request import Adopted, NewTable, Received, Recommitted, Write
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.metastore import commits
 from deltalakedb.metastore.ratify import Ratification, ratify
 from deltalakedb.protocol.actions import CommitInfo, Metadata, Protocol
-from deltalakedb.protocol.codec import decode_json, encode_commit
+from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.commit_rules import check_commit
 from deltalakedb.protocol.features import COMMITTER_FEATURES, EXTERNALLY_MANAGED, FENCE, writer_features
 from deltalakedb.protocol.paths import TablePaths
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.ratify import Streamed
-    from deltalakedb.metastore.rows import LockedTable, Table
+    from deltalakedb.metastore.rows import LockedTable
     from deltalakedb.protocol.actions import Action, Add, Remove
 
 #: how the engineInfo of our commits begins
@@ -36,20 +36,10 @@ _ENGINE: Final = "deltalakedb:"
 _LONGEST_ID: Final = 200
 
 
-def current_protocol(session: Session, table: Table) -> Protocol | None:
-    """A table's protocol as the transaction that holds its head sees it."""
-    row = session.row(session.sql("snapshots", "live protocol"), (table.table_id,))
-    return None if row is None else Protocol.from_dict(decode_json(row[0]))
-
-
 def write_versions(session: Session, locked: LockedTable, change: TableChange, txn: str) -> Committed:
     """Write every version of a change, in the transaction that locks the head; nothing if it was only read.
 
-    Args:
-        session: A session in that transaction.
-        locked: The table, as it was when its head was locked.
-        change: The change to write.
-        txn: The transaction's id.
+    ``locked`` is the table as it was when its head was locked, ``txn`` the transaction's id.
     """
     origin, read, before_all, first = change.origin, change.read, locked, 0
     adopted, blind = isinstance(origin, Adopted), change.is_blind_append
@@ -92,7 +82,8 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
                     timestamp = in_commit_timestamp(step, after=head.timestamp, table=name, version=version)
                 data, label = origin.data, origin.label
             case Write() | Recommitted():
-                actions = with_info(step, change, timestamp=timestamp, txn=txn, in_commit=in_commit)
+                info, rest = with_info(step, change, timestamp=timestamp, txn=txn, in_commit=in_commit)
+                actions = [info, *rest]
                 if in_commit and before is not None:
                     noted = with_ict_enablement(metadata, before, version=version, timestamp=timestamp)
                     actions = [noted if isinstance(a, Metadata) else a for a in actions]
@@ -179,22 +170,22 @@ def own_transaction(actions: Sequence[Action]) -> str | None:
 
 def with_info(
     actions: Sequence[Action], change: TableChange, *, timestamp: int, txn: str, in_commit: bool = False
-) -> list[Action]:
-    """The actions with their commitInfo first, as in-commit timestamps demand."""
-    given = info_of(actions) or CommitInfo()
+) -> tuple[CommitInfo, list[Action]]:
+    """The completed commitInfo, which comes first as in-commit timestamps demand, and the other actions."""
+    given = (info_of(actions) or CommitInfo()).extra
     info: dict[str, Any] = {"inCommitTimestamp": timestamp} if in_commit else {}
     info["timestamp"] = timestamp
-    info.update({k: v for k, v in given.extra.items() if k not in ("timestamp", "inCommitTimestamp")})
+    info |= {k: v for k, v in given.items() if k not in ("timestamp", "inCommitTimestamp")}
     info.setdefault("operation", "WRITE")
     info.setdefault("operationParameters", {})
-    if change.read_version >= 0:
-        info["readVersion"] = change.read_version
+    if change.read is not None:
+        info["readVersion"] = change.read.version
     info["isolationLevel"] = isolation_of(change)
     info["isBlindAppend"] = change.is_blind_append
     info["engineInfo"] = f"{_ENGINE}{__version__}"
     info.setdefault("clientVersion", f"deltalakedb.{__version__}")  # delta-rs names itself in its own
     info["txnId"] = txn
-    return [CommitInfo(extra=info), *(a for a in actions if not isinstance(a, CommitInfo))]
+    return CommitInfo(extra=info), [a for a in actions if not isinstance(a, CommitInfo)]
 
 
 def in_commit_timestamp(actions: Sequence[Action], *, after: int, table: str, version: int) -> int:

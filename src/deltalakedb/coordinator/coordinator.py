@@ -3,42 +3,64 @@
 from __future__ import annotations
 
 import logging
+import warnings
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalakedb.commit.committer import LogAheadError, commit
 from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange
 from deltalakedb.commit.versions import info_of
-from deltalakedb.coordinator import guard
-from deltalakedb.coordinator.follow_up import after_commit, follow_up
-from deltalakedb.coordinator.gate import require_writable
+from deltalakedb.coordinator import rebase
+from deltalakedb.coordinator.guard import has_next, read_foreign, require_writable
+from deltalakedb.delta_log.names import commit_path
+from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     CatalogBusyError,
+    CatalogCorruptError,
     CommitUnknownError,
     ConflictError,
     DeltaSqlError,
+    DivergedWarning,
+    LogError,
+    LogGapError,
     ProtocolError,
+    StorageError,
+    TableFrozenError,
     TableMissingError,
 )
-from deltalakedb.metastore import registry, snapshots
-from deltalakedb.mirror import rebase
+from deltalakedb.metastore import outbox, registry, snapshots
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, interval_of
+from deltalakedb.mirror.drift import (
+    ADOPT,
+    ADVICE,
+    FREEZE,
+    POLICY,
+    commit_file_state,
+    log_differences,
+    newest_beyond,
+    refuse_rewritten,
+)
+from deltalakedb.mirror.folder import require_data
 from deltalakedb.mirror.publisher import Target, publish_all
+from deltalakedb.mirror.reconciler import PUBLISHER, checkpoint_due, reconcile
 from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.commit_rules import decode_received
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.txn_log import Conflict
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import local_path, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from deltalakedb.coordinator.rebase import Resolved
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
     from deltalakedb.mirror import Options
     from deltalakedb.mirror.publisher import Published
-    from deltalakedb.mirror.rebase import Resolved
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.txn_log import Committed, UnpublishedCommits
+    from deltalakedb.protocol.txn_log import Committed
+    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -46,18 +68,32 @@ logger = logging.getLogger(__name__)
 _ROUNDS = 5
 
 
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """Versions that were copied from the log."""
+
+    versions: tuple[int, ...] = ()
+
+
 class Coordinator:
     """The one way from a request to a published commit. It holds no state of a commit.
 
     Args:
         database: The catalog.
-        options: Storage options by location, of the tables whose options the caller gave; all others have
-            those of the settings.
+        options: Storage options by location, as the caller gave them; the settings have those of the others.
     """
 
     def __init__(self, database: Database, options: Mapping[str, Options] | None = None) -> None:
         self._database = database
         self._given = options or {}
+
+    def storage_options(self, location: str) -> Options:
+        return self._database.engine.config.storage_options_for(location, self._given.get(location))
+
+    def store(self, table: Table) -> Store:
+        return open_store(table.location, self.storage_options(table.location))
+
+    # ---- commits made here -----------------------------------------------------------------------------
 
     def commit(
         self,
@@ -80,10 +116,8 @@ class Coordinator:
         handler, may have come after the commit: then the new data files stay, and `gc` deletes those that no
         version needs.
 
-        Args:
-            request: What to commit.
-            delete_files: Deletes the new data files. Called if the commit certainly did not happen, or was
-                made before.
+        ``delete_files`` deletes the new data files. It is called if the commit certainly did not happen, or
+        was made before.
 
         Raises:
             ConflictError: Another writer was first, and nothing happened.
@@ -98,7 +132,7 @@ class Coordinator:
             raise
         if isinstance(outcome, Conflict):
             delete_files()
-            raise conflict_error(outcome)
+            raise _conflict_error(outcome)
         if outcome and all(c.replayed for c in outcome):
             delete_files()  # done before: this attempt's files belong to no version
         return outcome
@@ -107,9 +141,30 @@ class Coordinator:
         """Commit a request behind the gate and the guard, without the follow-up; a conflict is returned."""
         for table in (c.table for c in request.changes if c.versions):
             if not isinstance(table, NewTable):
-                store = open_store(table.location, self.storage_options(table.location))
-                require_writable(self._database, table, store)
+                require_writable(self._database, table, self.store(table))
         return self._guarded(request)
+
+    def _guarded(self, request: CommitRequest) -> list[Committed] | Conflict:
+        """Commit, unless the log has foreign commits that ours would collide with.
+
+        Object stores respond slowly, so they are queried before the head is locked, and only if
+        ``publish.look_ahead`` is ``always``.
+        """
+        look_ahead = self._database.engine.config.publish.look_ahead
+        for change in request.changes if look_ahead == "always" else ():
+            table = change.table
+            if change.versions and not isinstance(table, NewTable) and local_path(table.location) is None:
+                self.handle_foreign_commits(table)
+        for _ in range(_ROUNDS):
+            try:
+                return commit(self._database, request, guard=None if look_ahead == "off" else has_next)
+            except LogAheadError as ahead:
+                self.handle_foreign_commits(ahead.table)
+        raise CatalogBusyError(
+            f"other writers keep adding commits to _delta_log; gave up after {_ROUNDS} attempts to adopt "
+            "them",
+            suggestion="let one side write: see `deltasql mirror status`",
+        )
 
     def follow_up(
         self,
@@ -119,44 +174,55 @@ class Coordinator:
         renamed: bool = False,
         checkpoints: Mapping[str, CheckpointOptions] | None = None,
     ) -> None:
-        """Publish what was committed, by the settings. Errors are logged: the commit stands.
+        """Publish what was committed and write due checkpoints, by the settings.
+
+        A writer publishes its own commits and some of those that waited before them. Errors are logged: the
+        commit stands.
 
         Args:
             done: The changes, and what each became.
             group: The transaction, if it may have changed several tables.
             renamed: Tables may have been renamed or dropped by the same commit.
-            checkpoints: Whether checkpoints are written and the log cleaned up, by location; by default the
-                tables' properties decide.
+            checkpoints: By location; the default is `DUE`.
         """
-        if self._database.engine.config.publish.mode == "off":
+        database, settings = self._database, self._database.engine.config.publish
+        if settings.mode == "off":
             return
-        with after_commit("its tables could not be found again"):
-            now = {t.location: t for t in registry.list_tables(self._database)} if renamed else None
+        with after_commit("it could not be published"):
             targets = []
             for change, committed in done:
-                table = self._table(change) if now is None else now.get(change.table.location)
-                if table is None:
-                    continue  # dropped
+                table = change.table
+                if renamed or isinstance(table, NewTable):
+                    if (found := registry.find_location(database, table.location)) is None:
+                        continue  # dropped
+                    table = found
                 wanted = (checkpoints or {}).get(table.location, DUE)
-                write = wanted.write and self._database.engine.config.publish.checkpoints
                 read = None if change.read is None else change.read.metadata
                 metadata = next((a for a in change.actions if isinstance(a, Metadata)), read)
+                write = wanted.write and settings.checkpoints
                 options = CheckpointOptions(write, wanted.cleanup, interval_of(metadata))
-                targets.append(self._target(table, committed.unpublished, options))
-            follow_up(self._database, targets, group=group if len(targets) > 1 else None)
+                given = self.storage_options(table.location)
+                targets.append(Target(table, given, committed.unpublished, options))
+            if settings.mode == "background":
+                for one in targets:
+                    PUBLISHER.soon(database, one)
+                return
+            limit, group = settings.help_predecessors + 1, group if len(targets) > 1 else None
+            published = publish_all(database, targets, group=group, limit=limit, seconds=1.0)
+            # after all tables are published, since those of one transaction should appear together
+            for one, result in zip(targets, published, strict=True):
+                # from the numbers alone: a commit after which none is due costs nothing
+                if one.checkpoints.may_be_due(result.versions) or self._is_large(one):
+                    checkpoint_due(database, one.table.name, one.checkpoints, one.storage_options)
 
-    def _target(
-        self, table: Table, known: UnpublishedCommits | None = None, checkpoints: CheckpointOptions = DUE
-    ) -> Target:
-        return Target(table, self.storage_options(table.location), known, checkpoints)
+    def _is_large(self, one: Target) -> bool:
+        """Whether a commit is a good part of the bytes that may come after a checkpoint."""
+        limit = self._database.engine.config.publish.checkpoint_tail_bytes
+        if not (limit and one.checkpoints.write and one.known):
+            return False
+        return 8 * sum(len(data) for _, _, data in one.known.commits) >= limit
 
-    def _table(self, change: TableChange) -> Table | None:
-        if not isinstance(change.table, NewTable):
-            return change.table
-        try:
-            return registry.find(self._database, change.table.name)
-        except TableMissingError:
-            return None  # dropped a moment ago
+    # ---- commits of other engines ----------------------------------------------------------------------
 
     def receive(
         self, table: Table | NewTable, version: int, data: bytes
@@ -172,85 +238,211 @@ class Coordinator:
             ProtocolError: The commit is not allowed.
             TableFrozenError: The table is frozen, or was frozen because of foreign commits.
         """
-        before = None
-        if not isinstance(table, NewTable):
-            options = self.storage_options(table.location)
-            require_writable(self._database, table, open_store(table.location, options), log=True)
-            if version > table.head.version + 1:
-                # only a log with foreign commits can be further than the catalog
-                if guard.handle_foreign_commits(self._database, table, options):
-                    return None
-                raise ProtocolError(
-                    f"version {version} would leave a gap after version {table.head.version}",
-                    table=table.name,
-                    version=version,
-                    suggestion=f"the next version is {table.head.version + 1}",
-                )
-            try:
-                opened = snapshots.open_table(self._database, table.name)
-            except TableMissingError:
-                return None
-            if opened.snapshot.version != version - 1:
-                return None
-            table, before = opened.table, opened.snapshot
-        actions = decode_received(
-            data,
-            version=version,
-            protocol=None if before is None else before.protocol,
-            metadata=None if before is None else before.metadata,
-        )
-        reads = NOTHING if before is not None and _is_blind(actions) else EVERYTHING
-        change = TableChange(table, [actions], before, reads, Received(data))
+        database, before = self._database, None
         try:
+            if not isinstance(table, NewTable):
+                require_writable(database, table, self.store(table), log=True)
+                if version > table.head.version + 1:
+                    # only a log with foreign commits can be further than the catalog
+                    if self.handle_foreign_commits(table):
+                        return None
+                    raise ProtocolError(
+                        f"version {version} would leave a gap after version {table.head.version}",
+                        table=table.name,
+                        version=version,
+                        suggestion=f"the next version is {table.head.version + 1}",
+                    )
+                opened = snapshots.open_table(database, table.name)
+                if opened.snapshot.version != version - 1:
+                    return None
+                table, before = opened.table, opened.snapshot
+            protocol, metadata = (before.protocol, before.metadata) if before else (None, None)
+            actions = decode_received(data, version=version, protocol=protocol, metadata=metadata)
+            info = info_of(actions)
+            blind = before and info and info.extra.get("isBlindAppend") is True
+            change = TableChange(table, [actions], before, NOTHING if blind else EVERYTHING, Received(data))
             outcome = self._guarded(CommitRequest([change]))
         except TableMissingError:
             return None
         if isinstance(outcome, Conflict):
             return None
-        made = registry.find(self._database, table.name) if isinstance(table, NewTable) else table
-        target = self._target(made, outcome[0].unpublished)
-        return outcome[0], publish_all(self._database, [target])[0]
+        made = registry.find(database, table.name) if isinstance(table, NewTable) else table
+        target = Target(made, self.storage_options(made.location), outcome[0].unpublished)
+        return outcome[0], publish_all(database, [target])[0]
+
+    def look_at_open(self, table: Table) -> bool:
+        """When a table is opened: adopt foreign commits or freeze the table; whether versions were adopted.
+
+        Errors become warnings, so the table can be read even without permission to write, or if it is frozen.
+        """
+        try:
+            return table.state == "active" and self.handle_foreign_commits(table)
+        except DeltaSqlError as error:
+            warnings.warn(f"{table.name}: {error.message}; {error.suggestion}", DivergedWarning, stacklevel=2)
+            return False
+
+    def handle_foreign_commits(self, table: Table) -> bool:
+        """Adopt foreign commits beyond the head, or freeze the table, by its policy; whether it adopted any.
+
+        Raises:
+            TableFrozenError: The log is ahead and the policy is to freeze.
+            TableFollowedError: The table belongs to others: its log is always ahead.
+        """
+        registry.refuse_followed(table)
+        try:
+            if (newest := newest_beyond(self._database, table, self.store(table))) is None:
+                return False
+        except StorageError as error:
+            # an unreadable log does not block a commit; publishing finds a foreign commit later
+            logger.warning("the log of %s could not be checked: %s", table.name, error.message)
+            return False
+        if table.settings.get(POLICY, FREEZE) == ADOPT:
+            return bool(self.adopt(table.name).versions)
+        reason = f"_delta_log has version {newest}, which the catalog did not make"
+        registry.freeze(self._database, table, reason, version=table.head.version)
+        text = f"the table is frozen: {reason}"
+        raise TableFrozenError(text, table=table.name, version=table.head.version, suggestion=ADVICE)
+
+    def adopt(self, name: str, *, origin: str = "adopt") -> Adoption:
+        """Copy every commit of the log beyond the head, in order, byte for byte, by the one commit path.
+
+        ``origin`` names the operation that copies them, for the history.
+
+        Raises:
+            LogGapError: Versions were cleaned up before the catalog had copied them.
+            LogCorruptError: The log was rewritten, and does not continue the catalog's versions.
+            UnsupportedFeatureError: A commit enables a feature that cannot be read here.
+        """
+        database, table = self._database, registry.find(self._database, name)
+        reader = FileTxnLogReader(table.location, self.storage_options(table.location))
+        refuse_rewritten(database, table, reader.store)
+        done: list[int] = []
+        version = table.head.version + 1
+        while True:
+            if reader.store.exists(commit_path(version)):
+                done += [version] if self._adopt_one(name, reader, version, origin) else []
+                version += 1
+            elif (newest := newest_beyond(database, registry.find(database, name), reader.store)) is None:
+                break
+            elif not reader.store.exists(commit_path(version)):
+                raise LogGapError(
+                    f"version {version} was cleaned up before the catalog had it; the log is at {newest}",
+                    table=name,
+                    version=version,
+                    suggestion=f"`deltasql drop {name} --force` forgets what the catalog knows and leaves "
+                    "all files; then `deltasql import` imports the table again",
+                )
+        if done:
+            level = logging.INFO if origin == "import" else logging.WARNING  # an import expects them
+            logger.log(level, "%s: commits of other writers that were adopted: %d", name, len(done))
+        return Adoption(tuple(done))
+
+    def _adopt_one(self, name: str, reader: FileTxnLogReader, version: int, origin: str) -> bool:
+        """Copy one commit; False if another process did so a moment ago."""
+        opened = snapshots.open_table(self._database, name)
+        # commit a copy only on top of its predecessor: otherwise it would get another version number
+        if opened.snapshot.version == version - 1:
+            actions, copy = read_foreign(reader, version, name, origin)
+            if opened.table.state == registry.FOLLOWING:
+                copy = replace(copy, txn_uuid=None)  # its owners' transactions are not this catalog's
+            change = TableChange(opened.table, [actions], opened.snapshot, origin=copy)
+            published = partial(outbox.advance, table_id=opened.table.table_id, version=version)
+            outcome = commit(self._database, CommitRequest([change], statements=[published]))
+            if not isinstance(outcome, Conflict):
+                return True
+        if commit_file_state(self._database, opened.table, reader.store, version) != "ours":
+            raise ConflictError(
+                f"another writer committed version {version} while it was adopted",
+                table=name,
+                version=version,
+                suggestion="look at `deltasql mirror status`, then try again",
+            )
+        return False
+
+    # ---- both sides have commits -----------------------------------------------------------------------
+
+    def recover(self, name: str) -> Adoption:
+        """Catch up with a log that is ahead of the catalog, after the database was restored from a backup.
+
+        Raises:
+            TableFolderMissingError: The location has neither log nor data, for example an unmounted share.
+            TableFrozenError: Both sides have a version that the other does not have.
+        """
+        database, table = self._database, registry.find(self._database, name)
+        store = self.store(table)
+        require_data(database, table, store)
+        found = log_differences(database, table, store)
+        if foreign := next((f for f in found if f.kind == "foreign"), None):
+            raise _both_sides(table, foreign.version)
+        if damaged := next((f for f in found if f.kind == "commit"), None):
+            raise CatalogCorruptError(damaged.detail, table=name, version=damaged.version)
+        self._acknowledge(table, store)
+        adopted = self.adopt(name, origin="recover")
+        if table.state == "frozen":
+            registry.unfreeze(database, table, f"versions recovered from the log: {len(adopted.versions)}")
+        return adopted
+
+    def _acknowledge(self, table: Table, store: Store) -> None:
+        """Mark commits that are in the log as published: in an older backup they are still waiting."""
+        known: list[int] = []
+        for version in outbox.waiting_versions(self._database, table.table_id):
+            state = commit_file_state(self._database, table, store, version)
+            if state == "absent":
+                if store.exists(commit_path(table.head.version + 1)):
+                    raise LogError(
+                        f"version {version} of the catalog is not in the log, and later ones are",
+                        table=table.name,
+                        version=version,
+                        suggestion="move the later ones away, then recover again, which publishes ours",
+                    )
+                break  # it is only waiting to be published
+            if state != "ours":
+                raise _both_sides(table, version)
+            known.append(version)
+        if known:
+            outbox.mark_published(self._database, {table.table_id: known})
 
     def recommit(self, name: str, *, allow_split: bool = False, dry_run: bool = False) -> Resolved:
         """Resolve a divergence by `rebase.resolve`, and publish all tables that it resolved."""
-        options = self.storage_options(registry.find(self._database, name).location)
+        database, mode = self._database, self._database.engine.config.publish.mode
+        options = self.storage_options(registry.find(database, name).location)
         done = rebase.resolve(
-            self._database, name, storage_options=options, allow_split=allow_split, dry_run=dry_run
+            database, name, storage_options=options, allow_split=allow_split, dry_run=dry_run
         )
-        if not dry_run:
-            with after_commit("its tables could not be found again"):
-                tables = [registry.find(self._database, one) for one in (name, *done.also)]
-                follow_up(self._database, [self._target(table) for table in tables], all_waiting=True)
+        for one in () if dry_run else (name, *done.also):
+            with after_commit(f"{one} could not be published"):
+                table = registry.find(database, one)
+                given = self.storage_options(table.location)
+                if mode == "background":
+                    PUBLISHER.soon(database, Target(table, given))
+                elif mode == "sync":
+                    reconcile(database, one, storage_options=given)
         return done
 
-    def storage_options(self, location: str) -> Options:
-        if location in self._given:
-            return self._given[location]
-        return self._database.engine.config.storage_options_for(location)
 
-    def _guarded(self, request: CommitRequest) -> list[Committed] | Conflict:
-        """Commit, unless the log has foreign commits that ours would collide with."""
-        database = self._database
-        guard.look_ahead(database, request.changes, self.storage_options)
-        for _ in range(_ROUNDS):
-            try:
-                return commit(database, request, guard=guard.check_under_lock(database))
-            except LogAheadError as ahead:
-                table = ahead.table
-                guard.handle_foreign_commits(database, table, self.storage_options(table.location))
-        raise CatalogBusyError(
-            f"other writers keep adding commits to _delta_log; gave up after {_ROUNDS} attempts to adopt "
-            "them",
-            suggestion="let one side write: see `deltasql mirror status`",
-        )
+@contextmanager
+def after_commit(trouble: str) -> Iterator[None]:
+    """Log errors that happen after a commit. The commit stands; raising would make the caller retry it."""
+    try:
+        yield
+    except CatalogBusyError as error:
+        logger.info("%s: %s", trouble, error.message)
+    except DeltaSqlError as error:
+        logger.warning("the commit stands, but %s: %s", trouble, error.message)
+    except Exception:
+        logger.exception("the commit stands, but %s", trouble)
 
 
-def _is_blind(actions: Sequence[Action]) -> bool:
-    info = info_of(actions)
-    return info is not None and info.extra.get("isBlindAppend") is True
+def _both_sides(table: Table, version: int) -> TableFrozenError:
+    return TableFrozenError(
+        f"version {version} of the log is not the one in the catalog: both sides have new commits",
+        table=table.name,
+        version=version,
+        suggestion="decide with `deltasql mirror resolve`",
+    )
 
 
-def conflict_error(conflict: Conflict) -> ConflictError:
+def _conflict_error(conflict: Conflict) -> ConflictError:
     winner = f"version {conflict.version}" + (f" ({conflict.operation})" if conflict.operation else "")
     return ConflictError(
         f"{conflict.detail}; {winner} was first",

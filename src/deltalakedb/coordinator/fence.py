@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 from deltalakedb.commit.request import CommitRequest, TableChange, Write
 from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.coordinator.gate import require_writable
+from deltalakedb.coordinator.guard import require_writable
 from deltalakedb.exceptions import ConflictError, UnsupportedOperationError
 from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.features import FENCE, SPARK_FEATURES, with_writer_features, without_writer_feature
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.retry import Retries
-from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
@@ -33,9 +32,9 @@ def refuse_fenced(database: Database, table: Table) -> None:
     """Refuse to leave a fenced table to writers that cannot get in."""
     if is_fenced(snapshots.open_table(database, table.name).snapshot.protocol):
         raise UnsupportedOperationError(
-            "the table is fenced: once it is dropped, no engine can write to it any more",
+            "the table is fenced: once it is dropped, no engine can write to it",
             table=table.name,
-            suggestion="`deltasql mirror fence --remove` takes it away; or drop with force=True (`--force`)",
+            suggestion="`deltasql mirror fence --remove` removes it; or drop with force=True (`--force`)",
         )
 
 
@@ -45,8 +44,7 @@ def set_fence(database: Database, name: str, *, fenced: bool) -> int | None:
     while True:
         opened = snapshots.open_table(database, name)
         table, before = opened.table, opened.snapshot.protocol
-        store = open_store(table.location, coordinator.storage_options(table.location))
-        require_writable(database, table, store)
+        require_writable(database, table, coordinator.store(table))
         if is_fenced(before) == fenced:
             return None
         after = with_writer_features(before, [FENCE]) if fenced else without_writer_feature(before, FENCE)

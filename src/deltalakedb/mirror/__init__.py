@@ -1,4 +1,4 @@
-"""Unpublished commits become log files: publishing, checkpoints, repair, rebase."""
+"""Unpublished commits become log files: publishing, checkpoints, drift, repair."""
 
 from collections.abc import Mapping
 

@@ -30,8 +30,8 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, commits, files, outbox, registry, snapshots
 from deltalakedb.metastore.leases import leased, still_held
 from deltalakedb.mirror.clocks import checked_clock, database_now
+from deltalakedb.mirror.drift import require_no_foreign_commits
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import require_no_foreign_commits
 from deltalakedb.protocol.properties import CHECKPOINT_POLICY, IN_COMMIT_TIMESTAMPS, is_on, whole_number
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.store import open_store
@@ -85,7 +85,7 @@ def checkpoint(
         raise TableFrozenError(
             f"the table is frozen: {table.state_reason}",
             table=name,
-            suggestion="resolve that first: a checkpoint would seal one side",
+            suggestion="resolve that first: a checkpoint would decide for one side",
         )
     newest = table.published_version
     if newest < 0:
@@ -99,7 +99,6 @@ def checkpoint(
             version=version,
             suggestion="publish it first, with `deltasql mirror run`",
         )
-    require_folder(database, table, store)
     with checkpoint_lease(database, table) as lease:
         written = (write or write_checkpoint_of)(database, name, version, store=store, kind=kind)
         with database.read() as session:
@@ -123,7 +122,9 @@ def checkpoint(
 def _writable(database: Database, name: str, storage_options: Options) -> tuple[Table, Store]:
     table = registry.find(database, name)
     registry.refuse_followed(table)
-    return table, open_store(table.location, storage_options)
+    store = open_store(table.location, storage_options)
+    require_folder(database, table, store)
+    return table, store
 
 
 def _checked_now(database: Database, name: str, store: Store, *, dry_run: bool = False) -> int:
@@ -173,7 +174,6 @@ def clean(
             suggestion="run `deltasql mirror run` first",
         )
     opened = snapshots.open_table(database, name)
-    require_folder(database, table, store)
     rows = commits.history(database, table)
     with checkpoint_lease(database, table):
         require_no_foreign_commits(database, table, storage_options)
@@ -217,7 +217,6 @@ def compact(
             table=name,
             suggestion=f"give two versions from 0 to {newest}, the first below the last",
         )
-    require_folder(database, table, store)
     with checkpoint_lease(database, table):
         try:
             return write_compaction(store, start, end, dry_run=dry_run)
@@ -283,31 +282,26 @@ DUE = CheckpointOptions()
 
 
 def checkpoint_if_due(
-    database: Database,
-    name: str,
-    *,
-    storage_options: Options = None,
-    cleanup: bool | None = None,
-    force: bool = False,
+    database: Database, name: str, options: CheckpointOptions = DUE, storage_options: Options = None
 ) -> WrittenCheckpoint | None:
     """Write a checkpoint if published versions have passed a multiple of the table's interval.
 
     Also if the commits since the last one are too large or too old by the settings. A failure is recorded and
-    shown by the table's status; the next attempt has to wait a while, unless ``force`` is set. ``cleanup``
-    cleans the log up afterwards; None leaves it to ``delta.enableExpiredLogCleanup``.
+    shown by the table's status, and the next attempt has to wait a while.
     """
     status = outbox.status_of(database, name)
     if status is None or status.paused or status.state != "active":
         return None
-    if status.checkpoint_backing_off and not force:
+    if status.checkpoint_backing_off and not options.force:
         return None
-    opened = snapshots.open_table(database, name)
-    every = interval_of(opened.snapshot.metadata)
+    metadata = snapshots.open_table(database, name).snapshot.metadata
+    every = interval_of(metadata)
     passed = status.published_version // every > max(status.checkpoint_version, 0) // every
     if not passed and not _tail_is_due(database, status):
         return None
+    given = database.engine.config.storage_options_for(status.location, storage_options)
     try:
-        written = checkpoint(database, name, storage_options=storage_options)
+        written = checkpoint(database, name, storage_options=given)
     except CatalogBusyError:
         raise  # another process is writing it
     except Exception as error:
@@ -317,9 +311,9 @@ def checkpoint_if_due(
         raise
     if not database.engine.config.publish.keep_bytes:
         prune(database, name)
-    if is_on(opened.snapshot.metadata, _CLEANUP) if cleanup is None else cleanup:
+    if is_on(metadata, _CLEANUP) if options.cleanup is None else options.cleanup:
         try:
-            clean(database, name, storage_options=storage_options)
+            clean(database, name, storage_options=given)
         except InvalidArgumentError as error:
             logger.info("the log of %s is cleaned up later: %s", name, error.message)
         except DeltaSqlError as error:
@@ -330,16 +324,15 @@ def checkpoint_if_due(
 def _tail_is_due(database: Database, status: MirrorStatus) -> bool:
     """Whether the commits since the last checkpoint are too large, or too old."""
     config = database.engine.config.publish
-    if not (config.checkpoint_tail_bytes or config.checkpoint_after_s):
-        return False
     last, newest = status.checkpoint_version, status.published_version
-    if newest <= last:
+    if newest <= last or not (config.checkpoint_tail_bytes or config.checkpoint_after_s):
         return False
     size, oldest = commits.tail(database, status.table_id, last, newest)
     if config.checkpoint_tail_bytes and size >= config.checkpoint_tail_bytes:
         return True
-    age = database_now(database) - (oldest or 0)
-    return bool(oldest is not None and config.checkpoint_after_s and age >= config.checkpoint_after_s * 1000)
+    if oldest is None or not config.checkpoint_after_s:
+        return False
+    return database_now(database) - oldest >= config.checkpoint_after_s * 1000
 
 
 def interval_of(metadata: Metadata | None) -> int:
@@ -391,8 +384,7 @@ def prune(database: Database, name: str, *, dry_run: bool = False) -> Pruned:
     Their sha256 and length stay, and so does everything that tables are read from. `repair` and `rebuild` can
     no longer write such commits.
     """
-    table = registry.find(database, name)
-    status = outbox.status_of(database, name)
+    table, status = registry.find(database, name), outbox.status_of(database, name)
     if status is None:
         raise TableMissingError(f"the table {name!r} was dropped a moment ago", table=name)
     if status.state == "frozen":

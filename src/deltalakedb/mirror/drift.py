@@ -1,29 +1,32 @@
-"""Drift: is `_delta_log` what the catalog published? Its commit files and checkpoints, one by one.
+"""Drift: is `_delta_log` what the catalog published? Commit files, versions beyond the head, checkpoints.
 
-These checks are what repair, publishing and the doctor need. `transfer.verifying` builds the full comparison
-of log and catalog on them.
+`transfer.verifying` builds the full comparison of log and catalog on these checks.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
-from deltalakedb.delta_log.commit_file import commit_digest
+from deltalakedb.delta_log.commit_file import commit_digest, iter_actions
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.delta_log.optional_files import last_checkpoint
 from deltalakedb.exceptions import (
     CatalogCorruptError,
+    DeltaSqlError,
+    LogCorruptError,
     LogError,
     ProtocolError,
     StorageMissingError,
+    TableFrozenError,
 )
-from deltalakedb.metastore import commits
+from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
-from deltalakedb.mirror.outside import damage, newest_beyond
-from deltalakedb.protocol.actions import Add, FileKey, Metadata, Protocol, meaning
+from deltalakedb.protocol.actions import Add, CommitInfo, FileKey, Metadata, Protocol, meaning
+from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,30 +34,30 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.listing import Checkpoint
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import Table
+    from deltalakedb.mirror import Options
     from deltalakedb.storage.store import Store
 
-_COMPARED = frozenset({"add", "metaData", "protocol"})
+logger = logging.getLogger(__name__)
+
+#: a table's setting: what to do with foreign commits beyond the head
+POLICY = "outside_writers"
+FREEZE, ADOPT = "freeze", "adopt"
+ADVICE = (
+    "another engine wrote it, or the database is an older backup: `deltasql mirror recover` adopts the log's "
+    "commits, `deltasql mirror resolve` decides if both sides have one: see "
+    "docs/how-to/keep-the-log-in-step.md"
+)
 #: published commits that a quick check lists, and how many of the newest it reads
 _LISTED, _READ = 1_000, 32
 #: a quick check replays checkpoints up to this size
 _REPLAYED_BYTES = 8 << 20
 
-Kind: TypeAlias = Literal[
-    "missing",
-    "damaged",
-    "foreign",
-    "ahead",
-    "checkpoint",
-    "commit",
-    "log",
-    "state",
-    "counts",
-    "missing_file",
-    "extra_file",
-    "changed_file",
-    "rows",
-]
+CommitFileState: TypeAlias = Literal["absent", "ours", "damaged", "foreign"]
+_LogKind: TypeAlias = Literal["missing", "damaged", "foreign", "ahead", "checkpoint", "commit", "log"]
+_TableKind: TypeAlias = Literal["state", "counts", "missing_file", "extra_file", "changed_file", "rows"]
+Kind: TypeAlias = _LogKind | _TableKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +82,79 @@ class Difference:
     path: str | None = None
 
 
-# ---- commit files ----
+# ---- commit files ----------------------------------------------------------------------------------------
+
+
+def commit_file_state(database: Database, table: Table, store: Store, version: int) -> CommitFileState:
+    """What the log has for a version.
+
+    ``absent``: no file. ``ours``: the bytes that the catalog ratified. ``damaged``: those bytes, cut short or
+    spoiled. ``foreign``: another writer's commit. Only a published version can be damaged: whatever is in the
+    place of one that waits is foreign. A version that was imported without its bytes counts as ours.
+
+    Raises:
+        CatalogCorruptError: The bytes differ, and the catalog's own copy is damaged.
+    """
+    row = commits.one(database, table, version)
+    if row is None:
+        if not store.exists(commit_path(version)):
+            return "absent"
+        return "foreign" if version > table.head.version else "ours"
+    found = commit_file_difference(database, table.table_id, store, row, published=table.published_version)
+    if found is not None and found.kind == "commit":
+        raise CatalogCorruptError(found.detail, table=table.name, version=version)
+    match found:
+        case None:
+            return "ours"
+        case Difference("damaged" | "foreign" as state):
+            return state
+    return "absent"
+
+
+def commit_file_difference(
+    database: Database, table_id: int, store: Store, row: CommitRow, *, published: int
+) -> Difference | None:
+    """How the file of a commit differs from the bytes that the catalog ratified; None if it does not."""
+    version, path, info = row.version, commit_path(row.version), CommitInfo()
+    try:
+        there = commit_digest(store, path)
+    except StorageMissingError:
+        return _missing(version)
+    if row.sha256 in (None, there.sha256):
+        return None
+    if version > published:
+        return Difference("foreign", version, "another commit has the place of a version that waits")
+    try:
+        for action in iter_actions(store, path):  # line by line to the end: it may be of any size
+            info = action if isinstance(action, CommitInfo) else info
+    except LogCorruptError as error:
+        return Difference("damaged", version, error.message)
+    ours = commits.kept_bytes(database, table_id, version)
+    if ours is None:
+        # pruned: only its digest is known, and the transaction that made it
+        if info.extra.get("txnId") == row.txn_uuid:
+            return Difference("damaged", version, "the commit file is not as it was published")
+    elif commits.digest(ours) != row.sha256:
+        return Difference("commit", version, "the catalog's copy does not have its own digest")
+    elif there.size < len(ours) and there.sha256 == commits.digest(ours[: there.size]):
+        return Difference("damaged", version, "the commit file is cut short")
+    return Difference("foreign", version, "another commit has the place of ours")
+
+
+def _missing(version: int) -> Difference:
+    return Difference("missing", version, "the commit file is not there")
+
+
+def is_ratified(database: Database, table: Table, version: int, data: bytes) -> bool:
+    """Whether the catalog has these bytes as a version."""
+    row = commits.one(database, table, version)
+    return row is not None and row.sha256 == commits.digest(data)
 
 
 def log_differences(database: Database, table: Table, store: Store) -> list[Difference]:
     """Every commit file that is not as published, and versions beyond the head."""
     found = commit_differences(database, table.table_id, store, published=table.published_version)[1]
     return [*found, *versions_ahead(database, table, store)]
-
-
-def versions_ahead(database: Database, table: Table, store: Store) -> Iterator[Difference]:
-    """The newest version of the log that the catalog does not know, if there is one."""
-    if (newest := newest_beyond(database, table, store)) is not None:
-        yield Difference("ahead", newest, "the log has a version that the catalog does not know")
 
 
 def commit_differences(
@@ -135,37 +198,120 @@ def _compare(
         if row.sha256 is None or (read is not None and row.version < covered):
             continue  # imported from a checkpoint, so there never were bytes; or not needed by readers
         there = listing.commits.get(row.version)
-        try:
-            if there is None:
-                raise StorageMissingError(commit_path(row.version))
-            same = row.size_bytes in (None, there.size)
-            if same and (read is None or number < read):
-                same = commit_digest(store, there.path).sha256 == row.sha256
-        except StorageMissingError:
+        if there is None:
             if max(covered, oldest) <= row.version <= published:
-                found.append(Difference("missing", row.version, "the commit file is not there"))
+                found.append(_missing(row.version))
             continue
+        difference = None
+        if read is None or number < read or row.size_bytes not in (None, there.size):
+            difference = commit_file_difference(database, table_id, store, row, published=published)
         compared += 1
-        if not same and row.version <= published:
-            found.append(classify_commit_file(database, table_id, store, row))
-        elif not same:  # only what we published can be damaged
-            detail = "another commit has the place of a version that waits"
-            found.append(Difference("foreign", row.version, detail))
+        found += [] if difference is None else [difference]
     return compared, found
 
 
-def classify_commit_file(database: Database, table_id: int, store: Store, row: CommitRow) -> Difference:
-    """Whether other bytes than ours in the file of a published version are damage or a foreign commit."""
+# ---- versions of other writers ----------------------------------------------------------------------------
+
+
+def newest_beyond(database: Database, table: Table, store: Store) -> int | None:
+    """The newest version of the log beyond the head, which the catalog does not know; None if there is none.
+
+    A version is in the database before it is in the log, so a file beyond the head is another writer's, or
+    was made after the backup that this database was restored from. The next version may be gone again: a
+    writer of a later checkpoint may clean it up.
+    """
+    head = table.head.version
+    while True:
+        listing = list_log(store, start_after=commit_path(head))
+        newest = max((*listing.commits, *listing.checkpoints), default=-1)
+        if newest <= head:
+            return None
+        now = registry.find(database, table.name).head.version
+        if now <= head:
+            return newest
+        head = now  # another writer of ours was faster
+
+
+def versions_ahead(database: Database, table: Table, store: Store) -> Iterator[Difference]:
+    """The newest version of the log that the catalog does not know, if there is one."""
+    if (newest := newest_beyond(database, table, store)) is not None:
+        yield Difference("ahead", newest, "the log has a version that the catalog does not know")
+
+
+def require_no_foreign_commits(
+    database: Database,
+    table: Table,
+    storage_options: Options = None,
+    *,
+    danger: str = "files that only the log has would be deleted",
+) -> None:
+    """Before data files or log files are deleted: check that the log has no commit the catalog lacks.
+
+    ``danger`` says what would happen otherwise, for messages.
+
+    Raises:
+        TableFrozenError: It has one, or may have one: the table is frozen, or its log is ahead.
+    """
+    suggestion = ADVICE
+    if table.state == "frozen":
+        found = f"the table is frozen, and {danger}: {table.state_reason}"
+        suggestion = "decide that first: see `deltasql mirror status`"
+    else:
+        store = open_store(table.location, storage_options)
+        newest = newest_beyond(database, table, store)
+        if newest is None and (newest := _taken(database, table, store)) is None:
+            return
+        found = f"_delta_log has version {newest}, which the catalog did not make: {danger}"
+    raise TableFrozenError(found, table=table.name, version=table.head.version, suggestion=suggestion)
+
+
+def with_foreign_count(database: Database, status: MirrorStatus) -> MirrorStatus:
+    """A status with the number of versions of the log that the catalog does not know."""
+    options = database.engine.config.storage_options_for(status.location)
     try:
-        how = damage(database, table_id, store, row)
-    except CatalogCorruptError:
-        return Difference("commit", row.version, "the catalog's copy does not have its own digest")
-    if how is not None:
-        return Difference("damaged", row.version, how)
-    return Difference("foreign", row.version, "another commit has the place of ours")
+        table, store = registry.find(database, status.table), open_store(status.location, options)
+        newest, taken = newest_beyond(database, table, store), _taken(database, table, store)
+        if taken is None and newest is None:
+            return replace(status, ahead=0)
+        head = registry.find(database, status.table).head.version
+        first, last = head + 1 if taken is None else taken, head if newest is None else newest
+        return replace(status, ahead=last + 1 - first)
+    except DeltaSqlError as error:
+        logger.warning("the log of %s could not be checked: %s", status.table, error.message)
+        return status
 
 
-# ---- checkpoints ----
+def _taken(database: Database, table: Table, store: Store) -> int | None:
+    """The oldest version of ours that waits, if a foreign commit has its place."""
+    waiting = next(iter(outbox.waiting_versions(database, table.table_id)), None)
+    if waiting is None or commit_file_state(database, table, store, waiting) in ("absent", "ours"):
+        return None
+    return waiting
+
+
+def is_rewritten(database: Database, table: Table, store: Store) -> bool:
+    """Whether the commit of the newest version that the catalog knows is another one in the log."""
+    if table.published_version < table.head.version:
+        return False  # it is not in the log yet
+    # one that was cleaned up is covered by a checkpoint, which has no digest
+    return commit_file_state(database, table, store, table.head.version) in ("damaged", "foreign")
+
+
+def refuse_rewritten(database: Database, table: Table, store: Store) -> None:
+    """Check that the log continues what the catalog knows; LogCorruptError if it is another log."""
+    if is_rewritten(database, table, store):
+        version = table.head.version
+        raise LogCorruptError(
+            f"version {version} of the log is not the one in the catalog: the log was rewritten, or both "
+            "sides have new commits",
+            table=table.name,
+            version=version,
+            suggestion="`deltasql mirror verify` shows where they differ; a rewritten log is another "
+            f"table's: `deltasql drop {table.name} --force` forgets ours, `deltasql import` imports that one",
+        )
+
+
+# ---- checkpoints ----------------------------------------------------------------------------------------
 
 
 def broken_checkpoints(
@@ -207,23 +353,19 @@ def _checkpoint_difference(ours: SqlTxnLogReader, store: Store, checkpoint: Chec
     metadata, protocol = None, None
     theirs: set[FileKey] = set()
     try:
-        for batch in iter_checkpoint(store, checkpoint, kinds=_COMPARED):
+        for batch in iter_checkpoint(store, checkpoint, kinds=frozenset({"add", "metaData", "protocol"})):
             theirs.update(a.key for a in batch if isinstance(a, Add))
             metadata = next((a for a in batch if isinstance(a, Metadata)), metadata)
             protocol = next((a for a in batch if isinstance(a, Protocol)), protocol)
     except (LogError, ProtocolError) as error:  # any other error says nothing about the checkpoint
         return error.message
     snapshot = ours.snapshot(checkpoint.version)
-    if not _same(snapshot.metadata, metadata):
-        return "the metadata differs"
-    if not _same(snapshot.protocol, protocol):
-        return "the protocol differs"
+    states = ("metadata", snapshot.metadata, metadata), ("protocol", snapshot.protocol, protocol)
+    for what, expected, found in states:
+        if expected != found and (found is None or meaning(expected) != meaning(found)):
+            return f"the {what} differs"
     mine = {add.key for add in ours.files(checkpoint.version)}
     if mine == theirs:
         return None
     lost, extra = len(mine - theirs), len(theirs - mine)
     return f"files that only the catalog has: {lost}; files that only the log has: {extra}"
-
-
-def _same(ours: Metadata | Protocol, theirs: Metadata | Protocol | None) -> bool:
-    return ours == theirs or (theirs is not None and meaning(ours) == meaning(theirs))

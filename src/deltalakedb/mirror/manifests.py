@@ -18,10 +18,7 @@ FOLDER = "_symlink_format_manifest"
 
 
 def write_manifests(
-    paths: TablePaths,
-    files: Iterable[tuple[str, str]],
-    *,
-    storage_options: Options = None,
+    paths: TablePaths, files: Iterable[tuple[str, str]], *, storage_options: Options = None
 ) -> list[str]:
     """Write one manifest for each folder of data files; returns the manifests' paths below the root.
 

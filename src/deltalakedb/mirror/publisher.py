@@ -14,7 +14,6 @@ Contract:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import os
@@ -36,14 +35,13 @@ from deltalakedb.exceptions import (
     LogGapError,
     StorageError,
     StorageMissingError,
-    VersionMissingError,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.outbox import Member, Unpublished
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, write_checkpoint_of
+from deltalakedb.mirror.drift import commit_file_difference, commit_file_state, is_ratified
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import commit_file_state, is_ratified
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.durable import FileWrite, write_files
@@ -70,6 +68,8 @@ logger = logging.getLogger(__name__)
 
 #: the most commit files that a publisher restores; if more are missing, it writes a checkpoint instead
 _MOST_BACK = 1_000
+#: commits held in memory at a time while a backlog is published
+_AT_ONCE = 200
 #: object stores respond slowly, so their tables are published in parallel
 _THREADS = 8
 #: tables on local disk whose files are open at the same time
@@ -91,44 +91,37 @@ for _state in (_table_locks, _seen, _looked):
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What one run of the publisher achieved for a table.
+    """What one run of the publisher achieved for a table."""
 
-    Attributes:
-        versions: Versions that are in the log now and were not recorded as published before.
-        error: Why it stopped.
-        diverged: Whether it froze the table.
-        more: Whether it published as many commits as its limit allows, and more may wait.
-    """
-
+    #: versions that are in the log now and were not recorded as published before
     versions: tuple[int, ...] = ()
+    #: why it stopped
     error: DeltaSqlError | None = None
+    #: whether it froze the table
     diverged: bool = False
+    #: whether it published as many commits as its limit allows, and more may wait
     more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table to publish.
-
-    Attributes:
-        table: The table.
-        storage_options: Options for its store.
-        known: Its new commits, if this process has just ratified them. If no older commits wait, the outbox
-            is not queried.
-        checkpoints: Whether checkpoints follow, how often, and whether the log is cleaned up after one.
-    """
+    """A table to publish."""
 
     table: Table
     storage_options: Options = None
+    #: its new commits, if this process has just ratified them, so that the outbox need not be queried
     known: UnpublishedCommits | None = None
     checkpoints: CheckpointOptions = DUE
 
 
-def publish(
-    database: Database, table: Table, *, storage_options: Options = None, limit: int = 32
-) -> Published:
-    """Publish up to ``limit`` waiting commits of a table, oldest first."""
-    return publish_all(database, [Target(table, storage_options)], limit=limit)[0]
+def publish(database: Database, table: Table, *, storage_options: Options = None) -> Published:
+    """Publish everything that waits of a table, oldest first, in bounded memory."""
+    versions: tuple[int, ...] = ()
+    while True:
+        (done,) = publish_all(database, [Target(table, storage_options)], limit=_AT_ONCE)
+        versions += done.versions
+        if done.error is not None or done.diverged or not done.more:
+            return replace(done, versions=versions)
 
 
 def publish_all(
@@ -139,14 +132,10 @@ def publish_all(
     limit: int = 32,
     seconds: float | None = None,
 ) -> list[Published]:
-    """Publish waiting commits of tables, oldest first, and record all of them in one transaction.
+    """Publish up to ``limit`` waiting commits of each table, oldest first; record them in one transaction.
 
-    Args:
-        database: The catalog.
-        targets: The tables.
-        group: The id of the transaction that made the known commits, if it changed several tables.
-        limit: The maximum number of commits per table.
-        seconds: Stop after this time; the reconciler publishes the rest.
+    ``group`` is the id of the transaction that made the known commits, if it changed several tables. After
+    ``seconds`` it stops; the reconciler publishes the rest.
     """
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     try:
@@ -158,7 +147,7 @@ def publish_all(
             paused = outbox.paused(database, unasked) if unasked else set()
             runs = [_Run(database, t, limit, deadline, paused=t.table.table_id in paused) for t in targets]
             _put_all(runs)
-            _note(database, runs, group)
+            _record(database, runs, group)
     except DeltaSqlError as failure:
         # the database failed: the next publisher finds the commit files that were written
         names = ", ".join(t.table.name for t in targets)
@@ -168,13 +157,10 @@ def publish_all(
         if run.frozen is not None:  # last: a program may turn warnings into errors
             text = f"the table {run.table.name} is frozen: {run.frozen}; {FROZEN_HINT}"
             warnings.warn(text, DivergedWarning, stacklevel=2)
-    return [
-        Published(tuple(run.done), run.error, run.frozen is not None, more=run.hit_limit and not run.left)
-        for run in runs
-    ]
+    return [run.result() for run in runs]
 
 
-def _note(database: Database, runs: Sequence[_Run], group: str | None) -> None:
+def _record(database: Database, runs: Sequence[_Run], group: str | None) -> None:
     """Write manifests, then record what is in the logs, then what failed."""
     put = {run.table.table_id: run.done for run in runs if run.done}
     if put:
@@ -185,22 +171,21 @@ def _note(database: Database, runs: Sequence[_Run], group: str | None) -> None:
         failpoint("publish.after_mark")
         telemetry.emit("publish_total", sum(map(len, put.values())), outcome="published")
     for run in runs:
-        if run.error is not None and run.left:
-            _note_failure(database, run.table, run.left[0], run.error)
-        elif run.error is not None:
-            logger.warning("publishing %s must wait: %s", run.table.name, run.error.message)
-
-
-def _note_failure(database: Database, table: Table, commit: Unpublished, error: DeltaSqlError) -> None:
-    logger.warning(
-        "version %d of %s is committed but not yet published: %s", commit.version, table.name, error.message
-    )
-    telemetry.emit("publish_total", 1, outcome="failed")
-    text, wait = f"{type(error).__name__}: {error.message}", retry_in_ms(commit.attempts)
-    try:
-        outbox.mark_failed(database, table.table_id, commit.version, text, retry_in_ms=wait)
-    except DeltaSqlError as second:
-        logger.warning("the failure could not be recorded in the catalog: %s", second.message)
+        if run.error is None:
+            continue
+        table, message = run.table, run.error.message
+        if not run.left:
+            logger.warning("publishing %s must wait: %s", table.name, message)
+            continue
+        first = run.left[0]
+        text = "version %d of %s is committed but not yet published: %s"
+        logger.warning(text, first.version, table.name, message)
+        telemetry.emit("publish_total", 1, outcome="failed")
+        note, wait = f"{type(run.error).__name__}: {message}", retry_in_ms(first.attempts)
+        try:
+            outbox.mark_failed(database, table.table_id, first.version, note, retry_in_ms=wait)
+        except DeltaSqlError as second:
+            logger.warning("the failure could not be recorded in the catalog: %s", second.message)
 
 
 # ---- commit files ----------------------------------------------------------------------------------------
@@ -216,17 +201,13 @@ def _put_all(runs: Sequence[_Run]) -> None:
         _put_together(remote)
     elif remote:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltasql-publish") as threads:
-            list(threads.map(_put_in_thread, range(len(remote)), remote))
+            list(threads.map(_put_together, [[run] for run in remote], range(len(remote))))
 
 
-def _put_in_thread(number: int, run: _Run) -> None:
+def _put_together(runs: Sequence[_Run], number: int = 0) -> None:
+    """Put one commit of every table at a time, on local disk flushed together, until no table has more."""
     if number:
         failpoint("publish.between_tables")
-    _put_together([run])
-
-
-def _put_together(runs: Sequence[_Run]) -> None:
-    """Put one commit of every table at a time, on local disk flushed together, until no table has more."""
     todo = [(run, steps, commit) for run in runs for steps in [run.steps()] for commit in _next(steps)]
     while todo:
         outcomes = _put([(run.store, commit) for run, _, commit in todo])
@@ -247,11 +228,11 @@ def _next(steps: _Steps, outcome: bool | DeltaSqlError | None = None) -> list[Un
         return []
 
 
-def _put(commits: Sequence[tuple[Store, Unpublished]]) -> list[bool | DeltaSqlError]:
+def _put(waiting: Sequence[tuple[Store, Unpublished]]) -> list[bool | DeltaSqlError]:
     """Create the files of commits of different tables: whether each was created, or its error."""
     puts: list[FileWrite] = []
     try:
-        for store, commit in commits:
+        for store, commit in waiting:
             path = commit_path(commit.version)
             if not isinstance(store, LocalStore):
                 return [store.put_new(path, commit.data, mtime_ms=commit.timestamp)]
@@ -264,23 +245,18 @@ def _put(commits: Sequence[tuple[Store, Unpublished]]) -> list[bool | DeltaSqlEr
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One run of the publisher on one table.
-
-    Attributes:
-        paused: Whether the table was paused since the known commits were made.
-        waiting: The commits to put.
-        done: The versions of those that are in the log now.
-        error: Why it stopped.
-        frozen: Why it froze the table.
-    """
+    """One run of the publisher on one table."""
 
     database: Database
     target: Target
     limit: int
     deadline: float
+    #: whether the table was paused since the known commits were made
     paused: bool
+    #: the commits to put, and the versions of those that are in the log now
     waiting: list[Unpublished] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
+    #: why it stopped, and why it froze the table
     error: DeltaSqlError | None = None
     frozen: str | None = None
     store: Store = field(init=False)
@@ -293,10 +269,9 @@ class _Run:
     def left(self) -> list[Unpublished]:
         return self.waiting[len(self.done) :]
 
-    @property
-    def hit_limit(self) -> bool:
-        held = sum(len(c.data) for c in self.waiting)
-        return len(self.waiting) == self.limit or held >= outbox.HELD_BYTES
+    def result(self) -> Published:
+        full = len(self.waiting) == self.limit or sum(len(c.data) for c in self.waiting) >= outbox.HELD_BYTES
+        return Published(tuple(self.done), self.error, self.frozen is not None, more=full and not self.left)
 
     def steps(self) -> _Steps:
         """Yield the commits to write, oldest first; each is answered by whether its file was created."""
@@ -349,35 +324,31 @@ class _Run:
         local = isinstance(self.store, LocalStore)
         if known.after is not None and local:
             try:
-                return hashlib.sha256(self.store.get(before)).hexdigest() == known.after
+                return commits.digest(self.store.get(before)) == known.after
             except StorageMissingError:
                 return False
-        if local or (self.database, known.table_id) not in _seen:
+        key = (self.database, known.table_id)
+        if local or key not in _seen:
             if not self.store.exists(before):
                 return False
-            _seen.add((self.database, known.table_id))
+            _seen.add(key)
         return True
 
     def _check_predecessor(self, version: int) -> bool:
-        """Restore the previous version if it is missing; False if a foreign commit is in its place."""
-        put_back_missing(self.database, self.table, self.store, version)
-        if version == 0 or not isinstance(self.store, LocalStore):
+        """Restore the previous version if it is missing; False if a foreign commit has its place."""
+        database, table, before = self.database, self.table, version - 1
+        put_back_missing(database, table, self.store, version)
+        row = commits.one(database, table, before) if isinstance(self.store, LocalStore) else None
+        if row is None:
             return True
-        try:
-            # the table may have been read before that version was published
-            head = replace(self.table.head, version=max(self.table.head.version, version - 1))
-            published = replace(self.table, published_version=version - 1, head=head)
-            state = commit_file_state(self.database, published, self.store, version - 1)
-        except DeltaSqlError as error:
-            # the catalog's own copy is damaged: the others can be published
-            logger.error("version %d of %s: %s", version - 1, self.table.name, error.message)
-            return True
-        if state == "foreign":
-            self._freeze(version - 1)
-        elif state == "damaged":
-            text = "the commit file of version %d of %s is damaged; see `deltasql mirror repair`"
-            logger.error(text, version - 1, self.table.name)
-        return state != "foreign"
+        found = commit_file_difference(database, table.table_id, self.store, row, published=before)
+        if found is not None and found.kind == "foreign":
+            self._freeze(before)
+            return False
+        if found is not None:  # a damaged file, or a damaged copy in the catalog: others can be published
+            text = "version %d of %s: %s; see `deltasql mirror verify`"
+            logger.error(text, before, table.name, found.detail)
+        return True
 
     def _freeze(self, version: int, reason: str | None = None) -> None:
         reason = reason or f"_delta_log has other bytes than the catalog for version {version}"
@@ -414,7 +385,7 @@ def put_back_missing(database: Database, table: Table, store: Store, version: in
     covered = max((v for v in listing.checkpoints if v < version), default=-1)
     begin = max(covered, first, *(v + 1 for v in listing.commits if v < version))
     oldest, lost = min(commits.tail_start(database, table), version - 1), ""
-    pruned = oldest > 0 or _bytes(database, table, 0) is None
+    pruned = oldest > 0 or commits.kept_bytes(database, table.table_id, 0) is None
     if version - begin > _MOST_BACK:
         begin = oldest = version - 1
         lost = f": more than {_MOST_BACK} commit files of {table.name} are gone"
@@ -423,27 +394,14 @@ def put_back_missing(database: Database, table: Table, store: Store, version: in
     if lost:
         write_checkpoint_of(database, table.name, oldest, store=store)
         lost = f"; readers begin at a checkpoint of version {oldest}{lost}"
-    done = [v for v in range(begin, version) if _put_back(database, table, store, v)]
+    done = []
+    for row, data in commits.between(database, table, begin, version - 1):
+        if data is not None:
+            store.put_new(commit_path(row.version), data, mtime_ms=row.timestamp)
+            done.append(row.version)
     versions = f"versions {done[0]} to {done[-1]}" if done else "none"
     text = "commit files of %s were gone from _delta_log; written again: %s%s"
     logger.error(text, table.name, versions, lost)
-
-
-def _put_back(database: Database, table: Table, store: Store, version: int) -> bool:
-    """Put one commit file back; False if the catalog does not have its bytes."""
-    row, data = commits.one(database, table, version), _bytes(database, table, version)
-    if data is None:
-        return False
-    store.put_new(commit_path(version), data, mtime_ms=None if row is None else row.timestamp)
-    return True
-
-
-def _bytes(database: Database, table: Table, version: int) -> bytes | None:
-    """The bytes of a version; None if they were pruned or never there."""
-    try:
-        return commits.commit_bytes(database, table, version)
-    except VersionMissingError:
-        return None
 
 
 # ---- manifests of transactions over several tables -------------------------------------------------------
@@ -475,9 +433,7 @@ def _write_manifests(
     if asked:
         failed = {one.txn: one.attempts for one in outbox.missing_manifests(database)}
         for txn in asked:
-            members = outbox.group(database, txn)
-            if len(members) > 1:
-                _write_if_complete(database, txn, members, put, options, attempts=failed.get(txn))
+            _write_if_complete(database, txn, put, options, attempts=failed.get(txn))
     now = time.monotonic()
     if group is not None and now - _looked.get(database, -_LOOK_S) >= _LOOK_S:
         _looked[database] = now
@@ -499,28 +455,23 @@ def write_missing_manifests(
         if (table_id is None or table_id in one.tables) and (force or one.retry_in <= 0)
     ]
     for one in missing[:limit]:
-        members = outbox.group(database, one.txn)
-        if len(members) > 1:
-            _write_if_complete(database, one.txn, members, {}, options or {}, attempts=one.attempts)
-        else:
-            outbox.forget_manifest(database, one.txn)  # its tables were dropped
+        _write_if_complete(database, one.txn, {}, options or {}, attempts=one.attempts)
 
 
 def _write_if_complete(
-    database: Database,
-    txn: str,
-    members: Sequence[Member],
-    put: Put,
-    options: StoreOptions,
-    *,
-    attempts: int | None,
+    database: Database, txn: str, put: Put, options: StoreOptions, *, attempts: int | None
 ) -> None:
     """Write a manifest if all tables are published; ``attempts`` is None if no failure is recorded."""
+    members = outbox.group(database, txn)
+    if len(members) < 2:
+        if attempts is not None:
+            outbox.forget_manifest(database, txn)  # its tables were dropped
+        return
     try:
         there = [m.version in put.get(m.table_id, ()) or _is_there(database, m, options) for m in members]
     except DeltaSqlError as error:
         # if two processes publish the last tables at the same moment, perhaps neither looks again
-        _note_missing(database, txn, dict.fromkeys(members, error), attempts or 0)
+        _record_missing(database, txn, dict.fromkeys(members, error), attempts or 0)
         return
     with database.read() as session:
         incomplete = commits.lost_tables(session, txn)
@@ -574,11 +525,11 @@ def _write_manifest(
         except DeltaSqlError as error:
             failed[member] = error
     if failed:
-        _note_missing(database, txn, failed, attempts)
+        _record_missing(database, txn, failed, attempts)
     return not failed
 
 
-def _note_missing(
+def _record_missing(
     database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], attempts: int
 ) -> None:
     for member, error in failed.items():

@@ -1,12 +1,19 @@
-"""The reconciler: publishes what writers left behind, writes due checkpoints, once or as a service."""
+"""The reconciler: publishes what waits and writes due checkpoints, once, as a service, or for writers.
+
+In the background of writers it has two threads per process, drained before the process ends.
+"""
 
 from __future__ import annotations
 
+import atexit
 import logging
 import math
+import os
+import sys
 import threading
+import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from deltalakedb import telemetry
 from deltalakedb.exceptions import (
@@ -27,12 +34,10 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.mirror import Options
+    from deltalakedb.mirror.publisher import Target
 
 logger = logging.getLogger(__name__)
 
-#: commits held in memory at a time while a backlog is drained
-_AT_ONCE = 200
-NONE = CheckpointOptions(write=False)
 #: what a pass had to leave
 _LEFT = ("frozen", "paused", "backing_off", "late", "no_checkpoint", "no_manifest")
 FORCED = CheckpointOptions(force=True)
@@ -74,23 +79,17 @@ class Pass:
 
     def with_left(self, found: Sequence[MirrorStatus]) -> Pass:
         """The pass, with what the tables' state after it shows was left."""
-
-        def tables(where: Callable[[MirrorStatus], object]) -> tuple[str, ...]:
-            return tuple(s.table for s in found if where(s))
-
-        unwritten = tables(lambda s: s.state != "frozen" and s.checkpoint_backing_off)
+        going = [s for s in found if s.state != "frozen"]
+        waiting = [s for s in going if s.backing_off and not s.paused and s.table not in self.failed]
+        unwritten = [s.table for s in going if s.checkpoint_backing_off]
         return replace(
             self,
-            frozen=tables(lambda s: s.state == "frozen"),
-            paused=tables(lambda s: s.state != "frozen" and s.paused),
-            backing_off=tables(
-                lambda s: (
-                    s.state != "frozen" and s.backing_off and not s.paused and s.table not in self.failed
-                )
-            ),
-            late=tables(lambda s: s.alarm),
+            frozen=tuple(s.table for s in found if s.state == "frozen"),
+            paused=tuple(s.table for s in going if s.paused),
+            backing_off=tuple(s.table for s in waiting),
+            late=tuple(s.table for s in found if s.alarm),
             no_checkpoint=tuple(dict.fromkeys((*self.no_checkpoint, *unwritten))),
-            no_manifest=tables(lambda s: s.manifests_missing),
+            no_manifest=tuple(s.table for s in found if s.manifests_missing),
         )
 
 
@@ -104,7 +103,7 @@ def run_once(
     done = Pass()
     for name in outbox.behind(database):
         try:
-            done += reconcile(database, name, checkpoints=NONE)
+            done += publish_waiting(database, name)[0]
         except DeltaSqlError:
             raise  # the database's, which all tables share
         except Exception:
@@ -130,10 +129,10 @@ def run_once(
 def reconcile(
     database: Database, name: str, *, checkpoints: CheckpointOptions = DUE, storage_options: Options = None
 ) -> Pass:
-    """Publish everything that waits of one table, in order, in bounded memory; then a due checkpoint."""
+    """Publish everything that waits of one table, then write a due checkpoint."""
     done, due = publish_waiting(database, name, checkpoints=checkpoints, storage_options=storage_options)
-    sealed = checkpoint_due(database, name, checkpoints, storage_options) if due else None
-    return done if sealed is None else done + sealed
+    written = checkpoint_due(database, name, checkpoints, storage_options) if due else None
+    return done if written is None else done + written
 
 
 def publish_waiting(
@@ -145,28 +144,19 @@ def publish_waiting(
     except TableMissingError:
         return Pass(), False  # dropped a moment ago
     options = database.engine.config.storage_options_for(table.location, storage_options)
-    done, due = Pass(), False
-    while True:
-        result = publish(database, table, storage_options=options, limit=_AT_ONCE)
-        done += Pass(published=len(result.versions))
-        due = due or checkpoints.may_be_due(result.versions)
-        if result.error is not None or result.diverged:
-            names = (name,)
-            return done + (Pass(diverged=names) if result.error is None else Pass(failed=names)), False
-        if not result.more:
-            return done, due
+    result = publish(database, table, storage_options=options)
+    failed = (name,) if result.error is not None else ()
+    diverged = (name,) if result.diverged and not failed else ()
+    done = Pass(len(result.versions), failed=failed, diverged=diverged)
+    return done, not (failed or diverged) and checkpoints.may_be_due(result.versions)
 
 
 def checkpoint_due(
-    database: Database, name: str, asked: CheckpointOptions = DUE, storage_options: Options = None
+    database: Database, name: str, options: CheckpointOptions = DUE, storage_options: Options = None
 ) -> Pass | None:
-    """Write a table's checkpoint if one is due; None if another process is writing it."""
+    """Write a table's checkpoint if one is due, and log errors; None if another process is writing it."""
     try:
-        location = registry.find(database, name).location
-        options = database.engine.config.storage_options_for(location, storage_options)
-        written = checkpoint_if_due(
-            database, name, storage_options=options, cleanup=asked.cleanup, force=asked.force
-        )
+        written = checkpoint_if_due(database, name, options, storage_options)
         return Pass(checkpoints=int(written is not None))
     except TableMissingError:
         return Pass()  # dropped a moment ago
@@ -192,7 +182,7 @@ def report_lag(found: Sequence[MirrorStatus]) -> None:
                 status.table,
                 status.seconds_behind,
                 status.versions_behind,
-                status.error or "no error noted",
+                status.error or "no error is recorded",
             )
 
 
@@ -259,3 +249,98 @@ class ReconcilerThread:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+# ---- in the background of writers -----------------------------------------------------------------------
+
+#: how long the end of a process waits for commits that are not published yet
+_PATIENCE = 30.0
+
+
+class _Worker:
+    """A thread that does jobs one after the other; a table has at most one job that waits."""
+
+    def __init__(self, name: str, work: Callable[[Database, Target], None]) -> None:
+        self._name = name
+        self._work = work
+        self._changed = threading.Condition()
+        self._waiting: dict[tuple[int, str], tuple[Database, Target]] = {}
+        self._busy = False
+        self._thread: threading.Thread | None = None
+
+    def soon(self, database: Database, target: Target) -> None:
+        with self._changed:
+            self._waiting[id(database), target.table.name] = database, target
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def flush(self, deadline: float) -> bool:
+        """Wait until nothing is left to do; False if that took too long."""
+        with self._changed:
+            left = max(0.0, deadline - time.monotonic())
+            return self._changed.wait_for(lambda: not (self._waiting or self._busy), left)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._waiting)
+                database, target = self._waiting.pop(next(iter(self._waiting)))
+                self._busy = True
+            try:
+                self._work(database, target)
+            except DeltaSqlError as error:
+                logger.warning("%s waits to be published: %s", target.table.name, error.message)
+            except Exception:
+                logger.exception("publishing %s failed", target.table.name)
+
+
+class BackgroundPublisher:
+    """Publishes tables that were committed to, one after the other.
+
+    Checkpoints have a separate thread: they take long, and other tables need not wait for them.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as a forked process must: it has none of these threads."""
+        self._publisher = _Worker("deltasql-publisher", self._publish)
+        self._checkpointer = _Worker("deltasql-checkpointer", self._checkpoint)
+        self._end: Any = None
+
+    def soon(self, database: Database, target: Target) -> None:
+        """Publish a table soon; if it is submitted twice before its turn, the later options count."""
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None and (self._end is None or not self._end.still_active()):
+            # before Python 3.13 its children end without `atexit`, and lose what was registered earlier
+            self._end = util.Finalize(None, _drain, exitpriority=100)
+        self._publisher.soon(database, target)
+
+    def flush(self, timeout: float = _PATIENCE) -> bool:
+        """Wait until nothing is left to publish or to write; False if that took too long."""
+        deadline = time.monotonic() + timeout
+        return self._publisher.flush(deadline) and self._checkpointer.flush(deadline)
+
+    def _publish(self, database: Database, target: Target) -> None:
+        name, options = target.table.name, target.storage_options
+        _, due = publish_waiting(database, name, checkpoints=target.checkpoints, storage_options=options)
+        if due:
+            self._checkpointer.soon(database, target)
+
+    def _checkpoint(self, database: Database, target: Target) -> None:
+        checkpoint_due(database, target.table.name, target.checkpoints, target.storage_options)
+
+
+@atexit.register
+def _drain() -> None:
+    if not PUBLISHER.flush():
+        logger.warning("some commits are not published yet: the next writer or `deltasql mirror run` does it")
+
+
+PUBLISHER = BackgroundPublisher()
+os.register_at_fork(after_in_child=PUBLISHER.forget)

@@ -6,17 +6,15 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.commit_file import commit_digest
 from deltalakedb.delta_log.listing import list_log
-from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
+from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
 from deltalakedb.delta_log.optional_files import write_last_checkpoint
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.metastore import commits, registry, snapshots
-from deltalakedb.metastore.leases import require
+from deltalakedb.metastore.leases import leased, require
 from deltalakedb.mirror.checkpointer import checkpoint_lease, write_checkpoint_of
-from deltalakedb.mirror.drift import Difference, broken_checkpoints, classify_commit_file, log_differences
+from deltalakedb.mirror.drift import Difference, broken_checkpoints, commit_file_difference, log_differences
 from deltalakedb.mirror.folder import require_data
-from deltalakedb.mirror.rebase import repair_lease
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
@@ -24,16 +22,19 @@ from deltalakedb.storage.store import open_store, real_location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from contextlib import AbstractContextManager
 
     from deltalakedb.delta_log.listing import Checkpoint
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
+    from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.rows import Table
     from deltalakedb.mirror import Options
     from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
+_LEASE_MS = 2 * 60_000
 _PRUNED = "its bytes are not in the catalog, so it cannot be written again"
 
 
@@ -126,6 +127,12 @@ def repair(
     return Repaired(tuple(done), tuple(left), False, begin, unfrozen, (*torn,))
 
 
+def repair_lease(database: Database, table: Table) -> AbstractContextManager[Lease]:
+    """The right to resolve or repair a table, which one process has at a time."""
+    work = f"a resolution or repair of {table.name}"
+    return leased(database, f"repair:{table.table_id}", work=work, table=table.name, ttl_ms=_LEASE_MS)
+
+
 def _torn(database: Database, table: Table, store: Store) -> dict[int, list[Checkpoint]]:
     """Versions whose checkpoints do not match the catalog, and the checkpoints that are there."""
     found: dict[int, list[Checkpoint]] = {}
@@ -172,10 +179,10 @@ def _put(database: Database, table: Table, store: Store, finding: Difference) ->
         return finding
     if store.put_new(path, data, mtime_ms=row.timestamp):
         return None
-    if commit_digest(store, path).sha256 == commits.digest(data):
-        return None
     # checked again, as late as possible: a foreign commit is never overwritten
-    now = classify_commit_file(database, table.table_id, store, row)
+    now = commit_file_difference(database, table.table_id, store, row, published=table.published_version)
+    if now is None:
+        return None
     if finding.kind == "missing" or now.kind == "foreign":
         return replace(now, detail=f"{now.detail}; it came while the log was repaired")
     store.put(path, data, mtime_ms=row.timestamp)
@@ -211,35 +218,25 @@ def rebuild(
         require_data(database, table, home)
     first = min(commits.tail_start(database, table), last)
     anew = first > 0 or commits.kept_bytes(database, table.table_id, first) is None
-    there = frozenset(meta.path for meta in store.list("_delta_log"))
-    _refuse_others(there, name, location, first, last)
+    there = {meta.path for meta in store.list(LOG_FOLDER)}
+    ours, begun = {commit_path(v) for v in range(first, last + 1)}, f"_delta_log/{first:020}.checkpoint."
+    occupied = InvalidArgumentError(
+        f"there is a log at {location} already", table=name, suggestion="choose an empty place"
+    )
+    rest = {path for path in there - ours if not path.startswith(begun)}
+    if there >= ours or rest - {LAST_CHECKPOINT}:
+        raise occupied
     for row, kept in commits.between(database, table, first, last) if there else ():
         path, data = commit_path(row.version), kept or _bare(database, name, row)
         if path in there and store.get(path) != data:
-            raise _occupied(name, location)
+            raise occupied
     if anew and not (LAST_CHECKPOINT in there and first in list_log(store).checkpoints):
         write_last_checkpoint(store, write_checkpoint_of(database, name, first, store=store))
     for row, kept in commits.between(database, table, first, last):
         path, data = commit_path(row.version), kept or _bare(database, name, row)
         if not store.put_new(path, data, mtime_ms=row.timestamp) and store.get(path) != data:
-            raise _occupied(name, location)
+            raise occupied
     return first, last
-
-
-def _refuse_others(there: frozenset[str], name: str, location: str, first: int, last: int) -> None:
-    """Refuse a place with a log, unless it is part of the same log, from an interrupted call."""
-    ours = {commit_path(version) for version in range(first, last + 1)}
-    begun = f"_delta_log/{first:020}.checkpoint."
-    if there >= ours or any(
-        path not in ours and not path.startswith(begun) and path != LAST_CHECKPOINT for path in there
-    ):
-        raise _occupied(name, location)
-
-
-def _occupied(name: str, location: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"there is a log at {location} already", table=name, suggestion="choose an empty place"
-    )
 
 
 def _bare(database: Database, name: str, row: CommitRow) -> bytes:

@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
     TableFrozenError,
 )
 from deltalakedb.metastore import outbox, registry
-from deltalakedb.mirror.outside import is_ratified
+from deltalakedb.mirror.drift import is_ratified
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.locations import ROOT_SETTING, is_local, normal_location
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +40,6 @@ logger = logging.getLogger(__name__)
 _ATTEMPTS: Final = 6
 #: characters of an answer: a commit's own text may be part of it
 _LONGEST_LINE: Final = 4000
-#: commits that are published at a time
-_AT_ONCE: Final = 200
 #: the suffix of a database's folder in Spark's warehouse
 _DATABASE_FOLDER: Final = ".db"
 #: prefixes of folders that are not tables
@@ -145,12 +141,12 @@ class Ratifier:
             return Answer("refused", f"{answer.text}; {left}")
         if version <= table.head.version:
             return self._existing(table, version, data)
-        return self._paused(table) or self._receive(table, version, data)
+        return self._held(table) or self._receive(table, version, data)
 
     def _create(self, location: str, version: int, data: bytes) -> Answer | None:
         """Version 0 of a table that the catalog does not know yet."""
         name = self._locations.new_name(location) if version == 0 else None
-        if name is None or self._store(location).exists(commit_path(0)):
+        if name is None or self._has(location, 0):
             return _ELSEWHERE
         if outbox.all_paused(self.database):
             return Answer(
@@ -178,7 +174,8 @@ class Ratifier:
         status = outbox.status_of(self.database, table.name)
         if status is None or status.published_version >= version:
             return Answer("committed", f"{table.name} has version {version}")
-        why = trouble or _paused_answer(status) or Answer("later", "another process is about to publish it")
+        later = Answer("later", "another process is about to publish it")
+        why = trouble or self._held(table) or later
         stands = f"version {version} of {table.name} is ratified and stands, but is not in the log yet"
         return Answer(why.word, f"{stands}: {why.text}")
 
@@ -187,9 +184,9 @@ class Ratifier:
         if is_ratified(self.database, table, version, data):
             logger.info("%s: version %d was sent again", table.name, version)
             return self._ratified(table, version)
-        if (missing := self._publish(table) or self._paused(table)) is not None:
+        if (missing := self._publish(table) or self._held(table)) is not None:
             return missing  # its writer could not read the winner
-        if version == 0 and not self._store(table.location).exists(commit_path(table.head.version)):
+        if version == 0 and not self._has(table.location, table.head.version):
             raise TableExistsError(
                 f"the catalog has the table {table.name} at version {table.head.version}, and its files are "
                 "gone",
@@ -203,35 +200,30 @@ class Ratifier:
     def _publish(self, table: Table) -> Answer | None:
         """Publish what waits; an answer if that is not possible now, and may be later."""
         options = self._coordinator.storage_options(table.location)
-        while True:
-            done = publish(self.database, table, storage_options=options, limit=_AT_ONCE)
-            if done.error is not None:
-                return Answer("later", _line(done.error))
-            if not done.more:
-                return None
+        done = publish(self.database, table, storage_options=options)
+        return None if done.error is None else Answer("later", _line(done.error))
 
-    def _paused(self, table: Table) -> Answer | None:
-        """Why a table takes no commits of other engines now."""
+    def _held(self, table: Table) -> Answer | None:
+        """The answer of a table that takes no commits of other engines now."""
         status = outbox.status_of(self.database, table.name)
-        return None if status is None else _paused_answer(status)
+        if status is None:
+            return None
+        if status.state == "frozen":
+            why = f"the table {table.name} is frozen: {status.state_reason}; {FROZEN_HINT}"
+        elif status.state == "importing":
+            why = f"the table {table.name} is being imported; `deltasql import-status` shows how far"
+        elif status.paused:
+            why = (
+                f"publishing of the table {table.name} is paused, and Spark could not see its own commit; "
+                f"`deltasql mirror resume {table.name}` (or without a name, for the whole catalog) ends that"
+            )
+        else:
+            return None
+        return Answer("held", why)
 
-    def _store(self, location: str) -> Store:
-        return open_store(location, self._coordinator.storage_options(location))
-
-
-def _paused_answer(status: MirrorStatus) -> Answer | None:
-    if status.state == "frozen":
-        why = f"the table {status.table} is frozen: {status.state_reason}; {FROZEN_HINT}"
-    elif status.state == "importing":
-        why = f"the table {status.table} is being imported; `deltasql import-status` shows how far"
-    elif status.paused:
-        why = (
-            f"publishing of the table {status.table} is paused, and Spark could not see its own commit; "
-            f"`deltasql mirror resume {status.table}` (or without a name, for the whole catalog) ends that"
-        )
-    else:
-        return None
-    return Answer("held", why)
+    def _has(self, location: str, version: int) -> bool:
+        store = open_store(location, self._coordinator.storage_options(location))
+        return store.exists(commit_path(version))
 
 
 def _failed(error: DeltaSqlError) -> Answer:
@@ -335,19 +327,16 @@ class TableLocations:
                 suggestion=f"write to a folder below it: {root.rstrip('/')}/NAME becomes the table NAME",
             )
         for other, table in self._tables():
-            if _is_below(other, key):
-                raise AddressError(
-                    f"{location} has the table {table.name} in it, at {table.location}",
-                    table=table.name,
-                    suggestion="write to a folder without other tables in it",
-                )
             inside = key.removeprefix(f"{other}/").split("/")
-            if _is_below(key, other) and not any(part.startswith(_HIDDEN) for part in inside):
-                raise AddressError(
-                    f"{location} is inside the folder of the table {table.name} at {table.location}",
-                    table=table.name,
-                    suggestion="write to a folder beside it, or to the table's own",
-                )
+            if _is_below(other, key):
+                what = f"has the table {table.name} in it, at {table.location}"
+                hint = "write to a folder without other tables in it"
+            elif _is_below(key, other) and not any(part.startswith(_HIDDEN) for part in inside):
+                what = f"is inside the folder of the table {table.name} at {table.location}"
+                hint = "write to a folder beside it, or to the table's own"
+            else:
+                continue
+            raise AddressError(f"{location} {what}", table=table.name, suggestion=hint)
 
 
 def _is_below(key: str, other: str) -> bool:

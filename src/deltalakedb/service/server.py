@@ -7,6 +7,7 @@ import io
 import ipaddress
 import json
 import logging
+import math
 import re
 import socket
 import threading
@@ -85,14 +86,8 @@ def commit_server(
 ) -> CommitServer:
     """A server for commits to a catalog's tables, not started yet.
 
-    Args:
-        catalog: The catalog.
-        token: The token that callers must send.
-        config: The settings; by default the current ones.
-        tables: Names of tables that may be created, with their locations.
-        host: The address to listen at, instead of ``service.host``.
-        port: The port, instead of ``service.port``; 0 for a free one.
-        max_bytes: The size of the largest commit, instead of ``service.max_bytes``.
+    ``tables`` are names of tables that may be created, with their locations. ``host``, ``port`` (0 for a free
+    one) and ``max_bytes``, the size of the largest commit, replace those of the settings.
     """
     config = config or get_config()
     database = Database.open(catalog.catalog, config)
@@ -208,9 +203,9 @@ class _Incoming(io.RawIOBase):
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._until = 0.0
-        self._left: int | None = None
+        self._left = math.inf
 
-    def expect(self, seconds: float, most: int | None = None) -> None:
+    def expect(self, seconds: float, most: float = math.inf) -> None:
         """Limit the seconds, and perhaps the bytes, of the next part."""
         self._until = time.monotonic() + seconds
         self._left = most
@@ -222,13 +217,12 @@ class _Incoming(io.RawIOBase):
         remaining = self._until - time.monotonic()
         if remaining <= 0:
             raise TimeoutError("the request took too long")
-        if self._left is not None and self._left <= 0:
+        if self._left <= 0:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             raise _BadRequestError(status.phrase, status)
         self._connection.settimeout(remaining)
         count = self._connection.recv_into(buffer)
-        if self._left is not None:
-            self._left -= count
+        self._left -= count
         return count
 
 

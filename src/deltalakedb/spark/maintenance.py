@@ -27,7 +27,7 @@ from deltalakedb.metastore import audit, files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import checkpointer
 from deltalakedb.mirror.clocks import checked_clock
-from deltalakedb.mirror.outside import require_no_foreign_commits
+from deltalakedb.mirror.drift import require_no_foreign_commits
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.settings import get_config, use_config
 from deltalakedb.spark.expressions import check_single, check_type, column_name, condition_of, path_name

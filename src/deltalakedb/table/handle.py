@@ -13,10 +13,8 @@ from deltalake import CommitProperties, PostCommitHookProperties
 
 from deltalakedb.address import Address, parse_address
 from deltalakedb.commit.request import CommitRequest, NewTable, TableChange, UserStatement, Write
-from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.coordinator.follow_up import after_commit
-from deltalakedb.coordinator.gate import require_writable
-from deltalakedb.coordinator.guard import look_at_open
+from deltalakedb.coordinator.coordinator import Coordinator, after_commit
+from deltalakedb.coordinator.guard import require_writable
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     DeltaSqlError,
@@ -179,7 +177,7 @@ class TableHandle:
         check_open(source.snapshot, table=name)
         made = cls(address, database, row, source, storage_options=storage_options, one_shot=one_shot)
         made.pinned = version is not None
-        if database.engine.config.publish.look_at_open and look_at_open(database, row):
+        if database.engine.config.publish.look_at_open and Coordinator(database).look_at_open(row):
             made._open(version)
         made.check_location(address.location)
         return made

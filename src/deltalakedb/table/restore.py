@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError
 from deltalakedb.metastore import files, vacuumed
-from deltalakedb.mirror.outside import ADOPT, POLICY, require_no_foreign_commits
+from deltalakedb.mirror.drift import ADOPT, POLICY, require_no_foreign_commits
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable, union_of

@@ -36,10 +36,10 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.files import digests
-from deltalakedb.mirror import Options, outside, reconciler
+from deltalakedb.mirror import Options, drift, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
+from deltalakedb.mirror.drift import commit_file_state
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import commit_file_state
 from deltalakedb.protocol.actions import Action, Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.dv import dv_path
@@ -170,7 +170,7 @@ def _refuse_what_waits(database: Database, table: Table, options: Options) -> No
     if table.published_version == table.head.version or status is None or status.paused:
         refuse_unpublished(database, table)
         return
-    if table.state == "frozen" or outside.looked_at(database, status).ahead:
+    if table.state == "frozen" or drift.with_foreign_count(database, status).ahead:
         raise TableFrozenError(
             f"commits of the table cannot be published: {table.state_reason or 'its log has other ones'}",
             table=table.name,

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Unpack
 
 from deltalakedb import telemetry
-from deltalakedb.coordinator import guard
+from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
@@ -21,7 +21,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import imports, leases, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror import Options, outside
+from deltalakedb.mirror import Options, drift
 from deltalakedb.transfer.importing.api import import_new
 from deltalakedb.transfer.importing.options import ImportOptions, import_target, location_lease
 from deltalakedb.transfer.reports import FollowReport, ImportProgress
@@ -116,7 +116,7 @@ def _look(database: Database, name: str, storage: Options, *, imported: bool) ->
         has_next = reader.store.exists(commit_path(head + 1))
         if has_next:
             behind = round(max(0.0, time.time() - reader.timestamp_of(head + 1) / 1000), 3)
-        if newest < head or outside.is_rewritten(database, table, reader.store):
+        if newest < head or drift.is_rewritten(database, table, reader.store):
             raise LogCorruptError(
                 f"the log at {location} is not the one that was followed: it was rewritten",
                 table=name,
@@ -132,7 +132,7 @@ def _look(database: Database, name: str, storage: Options, *, imported: bool) ->
             )
         if newest > head:
             failpoint("follow.before_bringing")
-            brought = len(guard.adopt(database, name, storage, origin="import").versions)
+            brought = len(Coordinator(database, {location: storage}).adopt(name, origin="import").versions)
         newest = max(newest, reader.latest_version())
     except StorageUnavailableError as error:
         # a follower waits until the store is back

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
     from deltalakedb.cli.output import Item
+    from deltalakedb.coordinator.rebase import Resolved
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.mirror.drift import Difference
-    from deltalakedb.mirror.rebase import Resolved
     from deltalakedb.mirror.reconciler import Pass
 
 

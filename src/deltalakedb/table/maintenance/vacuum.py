@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.coordinator.guard import handle_foreign_commits
+from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.delta_log.cleanup import retention_ms, sweep
 from deltalakedb.exceptions import (
     ArgumentTypeError,
@@ -18,7 +18,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, files, registry, snapshots, vacuumed
 from deltalakedb.mirror.clocks import checked_clock
-from deltalakedb.mirror.outside import ADOPT, POLICY, require_no_foreign_commits
+from deltalakedb.mirror.drift import ADOPT, POLICY, require_no_foreign_commits
 from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
@@ -123,7 +123,8 @@ def vacuum(
     table.require_folder()
     check_writable(table.snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
     if table.row.settings.get(POLICY) == ADOPT:
-        handle_foreign_commits(table.database, table.row, table.root.options)
+        coordinator = Coordinator(table.database, {table.row.location: table.root.options})
+        coordinator.handle_foreign_commits(table.row)
         table.update()
     require_no_foreign_commits(table.database, table.row, table.root.options)
     run = _plan(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Unpack
 from urllib.parse import quote
 
 from deltalakedb.address import Address, parse_address, validate_table_name
-from deltalakedb.coordinator import guard
+from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.delta_log.names import LOG_FOLDER, parse_name
 from deltalakedb.exceptions import (
     AddressError,
@@ -30,7 +30,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import imports, leases, outbox, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror import outside
+from deltalakedb.mirror import drift
 from deltalakedb.settings import get_config
 from deltalakedb.storage.store import RealPlaces, local_path, open_store
 from deltalakedb.table.locations import SAFE_IN_URLS, normal_location
@@ -142,8 +142,9 @@ def _catch_up(database: Database, table: Table, options: ImportOptions) -> Impor
     storage = options.storage_for(table.location)
     added: tuple[int, ...] = ()
     checked = None
-    outside.refuse_rewritten(database, table, open_store(table.location, storage))
-    if outside.is_ahead(database, table, storage):
+    store = open_store(table.location, storage)
+    drift.refuse_rewritten(database, table, store)
+    if drift.newest_beyond(database, table, store) is not None:
         added = _adopt(database, table, storage)
         table = registry.find(database, table.name)
         # versions that other writers have added since are for the next time, and no difference
@@ -173,10 +174,11 @@ def _adopt(database: Database, table: Table, storage: Mapping[str, str] | None) 
             suggestion="publish with `deltasql mirror run`; if both sides have commits, "
             "`deltasql mirror resolve`",
         )
+    coordinator = Coordinator(database, {table.location: storage})
     if table.state == "frozen":
         # it was frozen because the log is ahead: that is what is repaired here, and nothing else
-        return guard.recover(database, table.name, storage_options=storage).versions
-    return guard.adopt(database, table.name, storage, origin="import").versions
+        return coordinator.recover(table.name).versions
+    return coordinator.adopt(table.name, origin="import").versions
 
 
 # ---- status ----

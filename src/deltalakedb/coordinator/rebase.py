@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
-import operator
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
 from deltalakedb.commit.conflicts import data_conflict
 from deltalakedb.commit.request import Recommitted, TableChange
 from deltalakedb.commit.versions import info_of, write_versions
+from deltalakedb.coordinator.guard import read_foreign
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
@@ -30,10 +28,10 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, ratify, registry, snapshots
 from deltalakedb.metastore.files import live_files, read_some
-from deltalakedb.metastore.leases import leased, require
-from deltalakedb.mirror.drift import log_differences
+from deltalakedb.metastore.leases import require
+from deltalakedb.mirror.drift import commit_file_state, log_differences
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.mirror.outside import commit_file_state, read_foreign
+from deltalakedb.mirror.repair import repair_lease
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.features import SPARK_FEATURES
@@ -45,25 +43,23 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
-from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from deltalakedb.commit.request import Adopted, Origin
+    from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.rows import LockedTable, Table
     from deltalakedb.mirror import Options
     from deltalakedb.protocol.actions import Action, FileKey
     from deltalakedb.protocol.read_set import ReadSet
     from deltalakedb.protocol.txn_log import Committed, Snapshot
+    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
-_LEASE_MS = 2 * 60_000
 #: features of files that were written before; identity columns: two writers may have used the same numbers
 _KEPT_FEATURES = SPARK_FEATURES - {"identityColumns"}
 
@@ -113,67 +109,24 @@ class Resolved:
 # ---- both sides ------------------------------------------------------------------------------------------
 
 
-class _Ours(NamedTuple):
-    """A commit of ours that was never published."""
-
-    version: int
-    txn_uuid: str
-    reads: ReadSet
-    actions: Sequence[Action]
-
-    def summary(self) -> CommitSummary:
-        info = (info_of(self.actions) or CommitInfo()).extra
-        operation, at = info.get("operation"), info.get("timestamp")
-        return CommitSummary(
-            self.version,
-            None if operation is None else str(operation),
-            at if isinstance(at, int) else None,
-            self.txn_uuid,
-        )
-
-
 class _Theirs(NamedTuple):
-    """A commit of the log in the place of ours, or after it; a large one has only its state here."""
+    """A commit of the log with the version of one of ours, or a later one; a large one without its files."""
 
     version: int
+    actions: Sequence[Action]
     copy: Adopted
-    state: Sequence[Action]
-
-    @property
-    def actions(self) -> Sequence[Action]:
-        data = self.copy.data
-        return self.state if data is None else decode_commit(data, source=commit_path(self.version))
-
-
-class _Divergence(NamedTuple):
-    """A table with commits on both sides.
-
-    Attributes:
-        table: The table.
-        published: Versions that are in the log as we made them, and are not recorded as published.
-        ours: Our commits after them; one of theirs has the place of the first.
-        theirs: Their commits.
-    """
-
-    table: Table
-    published: Sequence[int]
-    ours: Sequence[_Ours]
-    theirs: Sequence[_Theirs]
 
 
 class _Part:
-    """The commits of ours that one transaction made: they are kept or lost together."""
+    """Commits of ours that one transaction made and that were never published: kept or lost together."""
 
-    def __init__(self, txn_uuid: str, commits: Iterable[_Ours]) -> None:
-        self.txn_uuid = txn_uuid
-        self.commits = tuple(commits)
-        self.actions = [action for commit in self.commits for action in commit.actions]
+    def __init__(self, rows: list[CommitRow], versions: list[Sequence[Action]], reads: ReadSet) -> None:
+        self.rows, self.versions, self.reads = rows, versions, reads
+        self.txn_uuid = rows[0].txn_uuid
+        self.actions = [action for version in versions for action in version]
         self.adds = [a for a in self.actions if isinstance(a, Add)]
         #: files that it removes and did not add itself
-        self.removed = frozenset(a.key for a in self.actions if isinstance(a, Remove)) - {
-            a.key for a in self.adds
-        }
-        self.reads: ReadSet = functools.reduce(operator.or_, (c.reads for c in self.commits))
+        self.removed = {a.key for a in self.actions if isinstance(a, Remove)} - {a.key for a in self.adds}
         self.metadata = next((a for a in reversed(self.actions) if isinstance(a, Metadata)), None)
         level = (info_of(self.actions) or CommitInfo()).extra.get("isolationLevel")
         self.isolation = cast("Isolation", level) if level in get_args(Isolation) else None
@@ -186,13 +139,42 @@ class _Part:
 
 
 @dataclass(slots=True)
-class _Rebased:
-    """What became of our commits in one table; the transactions of the lost ones with the reason."""
+class _Side:
+    """A table with commits of both sides, and what becomes of ours.
 
-    made: dict[int, int] = field(default_factory=dict)
-    lost: dict[int, str] = field(default_factory=dict)
-    lost_txns: dict[str, str] = field(default_factory=dict)
-    made_txns: set[str] = field(default_factory=set)
+    Attributes:
+        table: The table.
+        published: Versions that are in the log as we made them, and are not recorded as published.
+        ours: Our commits after them, by transaction; one of theirs has the version of the first.
+        theirs: Their commits.
+        versions: The new versions of our transactions that are kept.
+        made: Those of them that were made again; the others were among their commits.
+        lost: Why the others are lost.
+    """
+
+    table: Table
+    published: Sequence[int]
+    ours: Sequence[_Part]
+    theirs: Sequence[_Theirs]
+    versions: dict[str, Sequence[int]] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
+    lost: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> list[CommitRow]:
+        return [row for part in self.ours for row in part.rows]
+
+    def report(self, split: Mapping[str, tuple[str, ...]], *, dry_run: bool) -> Resolved:
+        versions = [v for part in self.ours for v in self.versions.get(part.txn_uuid, ())]
+        kept = [row.version for row in self.rows if row.txn_uuid in self.versions]
+        return Resolved(
+            tuple(t.version for t in self.theirs),
+            dict(zip(kept, versions, strict=True)),
+            {row.version: self.lost[row.txn_uuid] for row in self.rows if row.txn_uuid in self.lost},
+            tuple(CommitSummary(r.version, r.operation, r.timestamp, r.txn_uuid) for r in self.rows),
+            dry_run,
+            {txn: split[txn] for txn in self.lost if txn in split},
+        )
 
 
 def resolve(
@@ -227,40 +209,55 @@ def resolve(
         CatalogBusyError: Another process resolves or repairs the table, or committed to it meanwhile.
     """
     sides = _diverged(database, name, storage_options)
-    if dry_run:
-        moved, split = _rebuild(database, sides, (), dry_run=True)
-    else:
-        with ExitStack() as stack:
-            # asked inside the transaction: two resolutions at once would mix
-            checks = [
-                partial(require, lease=lease, work="the resolution", table=side.table.name)
-                for side in sides
-                for lease in [stack.enter_context(repair_lease(database, side.table))]
-            ]
-            failpoint("resolve.before")
-            moved, split = _rebuild(database, sides, checks, allow_split=allow_split)
-        failpoint("resolve.after")
-    done = {
-        side.table.name: Resolved(
-            tuple(t.version for t in side.theirs),
-            one.made,
-            one.lost,
-            tuple(o.summary() for o in side.ours),
-            dry_run,
-            {txn: split[txn] for txn in one.lost_txns if txn in split},
-        )
-        for side, one in zip(sides, moved, strict=True)
-    }
+    given_up: dict[str, str] = {}
+    with ExitStack() as stack:
+        leases = [] if dry_run else [stack.enter_context(repair_lease(database, s.table)) for s in sides]
+        failpoint("resolve.before")
+        while True:
+            try:
+                with database.write() as session:
+                    # inside the transaction: two resolutions at once would mix
+                    for lease in leases:
+                        require(session, lease, work="the resolution", table=name)
+                    held = _hold(session, sides)
+                    for side in sides:
+                        _rebase(session, held[side.table.table_id], side, given_up)
+                    split = _settle(session, sides)
+                    if split and not (allow_split or dry_run):
+                        raise _would_split(sides, split)
+                    done = {side.table.name: side.report(split, dry_run=dry_run) for side in sides}
+                    for side in sides:
+                        one = done[side.table.name]
+                        counts = f"{len(one.ours)} made again, {len(one.lost)} lost"
+                        reason = f"commits from version {side.rows[0].version} on: {counts}"
+                        registry.unfreeze(session, held[side.table.table_id].table, reason)
+                    if dry_run:
+                        raise _DryRun
+                    failpoint("resolve.rebuilt")
+                break
+            except _Retry as found:
+                given_up[found.txn] = found.why
+            except _DryRun:
+                return replace(done.pop(name), also=done)
+    failpoint("resolve.after")
+    for table, one in done.items():
+        if one.lost:
+            logger.error("%s: commits that could not be made again: %d, %s", table, len(one.lost), one.lost)
     return replace(done.pop(name), also=done)
 
 
-def repair_lease(database: Database, table: Table) -> AbstractContextManager[Lease]:
-    """The right to resolve or repair a table, which one process has at a time."""
-    work = f"a resolution or repair of {table.name}"
-    return leased(database, f"repair:{table.table_id}", work=work, table=table.name, ttl_ms=_LEASE_MS)
+class _Retry(Exception):  # noqa: N818 - not an error: it says with what to begin again
+    """A transaction of ours cannot be kept, and part of it was written already."""
+
+    def __init__(self, txn: str, why: str) -> None:
+        self.txn, self.why = txn, why
 
 
-def _diverged(database: Database, name: str, storage_options: Options) -> list[_Divergence]:
+class _DryRun(Exception):  # noqa: N818 - not an error: it rolls the transaction back
+    pass
+
+
+def _diverged(database: Database, name: str, storage_options: Options) -> list[_Side]:
     """The table, and every other one that diverged and shares an unpublished transaction with it."""
     config = database.engine.config
     tables = {t.table_id: t for t in registry.list_tables(database)}
@@ -268,7 +265,7 @@ def _diverged(database: Database, name: str, storage_options: Options) -> list[_
     found = {start.table_id: _side(database, start, storage_options)}
     todo = [start.table_id]
     while todo:
-        for txn in dict.fromkeys(o.txn_uuid for o in found[todo.pop()].ours):
+        for txn in [part.txn_uuid for part in found[todo.pop()].ours]:
             for member in outbox.group(database, txn):
                 if member.table_id in found or member.published or member.table_id not in tables:
                     continue
@@ -281,18 +278,16 @@ def _diverged(database: Database, name: str, storage_options: Options) -> list[_
     return [found[table_id] for table_id in sorted(found)]
 
 
-def _side(database: Database, table: Table, options: Options) -> _Divergence:
-    require_folder(database, table, open_store(table.location, options))
-    published, waiting = _waiting(database, table, options)
-    ours = []
-    for version in waiting:
-        if (row := commits.one(database, table, version)) is not None:
-            reads = NOTHING if row.is_blind_append else outbox.reads_of(database, table.table_id, version)
-            data = commits.commit_bytes(database, table, version)
-            actions = decode_commit(data, source=f"version {version}")
-            ours.append(_Ours(version, row.txn_uuid, reads, actions))
+def _side(database: Database, table: Table, options: Options) -> _Side:
+    reader = FileTxnLogReader(table.location, options)
+    require_folder(database, table, reader.store)
+    waiting = outbox.waiting_versions(database, table.table_id)
+    first = _first_taken(database, table, reader.store, waiting)
+    published, rest = [v for v in waiting if v < first], [v for v in waiting if v >= first]
+    rows = [row for version in rest if (row := commits.one(database, table, version)) is not None]
+    parts = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row.txn_uuid)]
     try:
-        theirs = _read_theirs(table, waiting[0], options)
+        theirs = _read_theirs(reader, table.name, first)
     except DeltaSqlError as error:
         raise _refused(
             table,
@@ -303,71 +298,78 @@ def _side(database: Database, table: Table, options: Options) -> _Divergence:
     if not theirs:
         raise _refused(
             table,
-            f"there is nothing to resolve: their version {waiting[0]} is gone from the log",
+            f"there is nothing to resolve: their version {first} is gone from the log",
             "publish ours with `deltasql mirror run`",
         )
-    return _Divergence(table, published, ours, theirs)
+    return _Side(table, published, [_part(database, table, part) for part in parts], theirs)
+
+
+def _part(database: Database, table: Table, rows: list[CommitRow]) -> _Part:
+    reads = NOTHING
+    versions: list[Sequence[Action]] = []
+    for row in rows:
+        if not row.is_blind_append:
+            reads |= outbox.reads_of(database, table.table_id, row.version)
+        data = commits.commit_bytes(database, table, row.version)
+        versions.append(decode_commit(data, source=f"version {row.version}"))
+    return _Part(rows, versions, reads)
 
 
 def _refused(table: Table, text: str, suggestion: str) -> InvalidArgumentError:
     return InvalidArgumentError(text, table=table.name, suggestion=suggestion)
 
 
-def _waiting(database: Database, table: Table, storage_options: Options) -> tuple[list[int], list[int]]:
-    """Versions of ours that are in the log without a record of it, and those after them."""
-    store = open_store(table.location, storage_options)
-    found = log_differences(database, registry.find(database, table.name), store)
-    published = registry.find(database, table.name).published_version
-    if foreign := [f.version for f in found if f.kind == "foreign" and f.version <= published]:
-        raise _refused(
-            table,
-            f"version {foreign[0]} was published by us and overwritten by another writer",
-            "put our file back with `deltasql mirror repair` after moving theirs away",
-        )
-    if damaged := [f.version for f in found if f.kind in ("damaged", "commit")]:
-        raise _refused(
-            table,
-            f"version {damaged[0]}, which we published, is damaged in the log",
-            "put it back with `deltasql mirror repair` first",
-        )
-    waiting = outbox.waiting_versions(database, table.table_id)
-    ours = itertools.takewhile(lambda v: commit_file_state(database, table, store, v) == "ours", waiting)
-    there = len(list(ours))
-    if there == len(waiting):
-        raise _refused(
-            table,
-            "there is nothing to resolve: every commit of ours is in the log",
-            "`deltasql mirror recover` adopts commits beyond the head",
-        )
-    first = waiting[there]
-    if not store.exists(commit_path(first)):
-        raise _refused(
-            table,
-            f"there is nothing to resolve: version {first} of ours only waits to be published",
-            "publish it with `deltasql mirror run`",
-        )
-    if first == table.head.first_version:
-        raise _refused(
-            table,
-            f"version {first} of the log is another table's: ours never began there",
-            "move its files away, then `deltasql mirror repair` and `deltasql mirror run` publish ours; or "
-            f"`deltasql drop {table.name} --force`, then `deltasql import` imports theirs",
-        )
-    return waiting[:there], waiting[there:]
+def _first_taken(database: Database, table: Table, store: Store, waiting: Sequence[int]) -> int:
+    """The first version of ours that waits and that a foreign commit has in the log."""
+    now = registry.find(database, table.name)
+    for found in log_differences(database, now, store):
+        if found.kind == "foreign" and found.version <= now.published_version:
+            raise _refused(
+                table,
+                f"version {found.version} was published by us and overwritten by another writer",
+                "put our file back with `deltasql mirror repair` after moving theirs away",
+            )
+        if found.kind in ("damaged", "commit"):
+            raise _refused(
+                table,
+                f"version {found.version}, which we published, is damaged in the log",
+                "put it back with `deltasql mirror repair` first",
+            )
+    for version in waiting:
+        state = commit_file_state(database, table, store, version)
+        if state == "ours":
+            continue
+        if state == "absent":
+            raise _refused(
+                table,
+                f"there is nothing to resolve: version {version} of ours only waits to be published",
+                "publish it with `deltasql mirror run`",
+            )
+        if version == table.head.first_version:
+            raise _refused(
+                table,
+                f"version {version} of the log is another table's: ours never began there",
+                "move its files away, then `deltasql mirror repair` and `deltasql mirror run` publish ours; "
+                f"or `deltasql drop {table.name} --force`, then `deltasql import` imports theirs",
+            )
+        return version
+    raise _refused(
+        table,
+        "there is nothing to resolve: every commit of ours is in the log",
+        "`deltasql mirror recover` adopts commits beyond the head",
+    )
 
 
-def _read_theirs(table: Table, first: int, options: Options) -> list[_Theirs]:
+def _read_theirs(reader: FileTxnLogReader, table: str, version: int) -> list[_Theirs]:
     """Their commits from a version on."""
-    reader, version = FileTxnLogReader(table.location, options), first
     found: list[_Theirs] = []
     while reader.store.exists(commit_path(version)):
-        actions, copy = read_foreign(reader, version, table.name)
-        found.append(_Theirs(version, copy, actions if copy.data is None else ()))
+        found.append(_Theirs(version, *read_foreign(reader, version, table)))
         version += 1
     listing = list_log(reader.store)
     if (beyond := max((*listing.commits, *listing.checkpoints), default=-1)) >= version:
         raise LogGapError(
-            f"version {version} is not in the log, which continues up to version {beyond}", table=table.name
+            f"version {version} is not in the log, which continues up to version {beyond}", table=table
         )
     return found
 
@@ -375,66 +377,13 @@ def _read_theirs(table: Table, first: int, options: Options) -> list[_Theirs]:
 # ---- one transaction -------------------------------------------------------------------------------------
 
 
-class _Retry(Exception):  # noqa: N818 - not an error: it says with what to begin again
-    """A transaction of ours cannot be kept, and part of it was written already."""
-
-    def __init__(self, txn: str, why: str) -> None:
-        self.txn = txn
-        self.why = why
-
-
-class _DryRun(Exception):  # noqa: N818 - not an error: it rolls the transaction back
-    pass
-
-
-def _rebuild(
-    database: Database,
-    sides: Sequence[_Divergence],
-    checks: Sequence[Callable[[Session], object]],
-    *,
-    allow_split: bool = False,
-    dry_run: bool = False,
-) -> tuple[list[_Rebased], dict[str, tuple[str, ...]]]:
-    """Switch all sides to theirs with ours on top: in one transaction, which a dry run rolls back."""
-    given_up: dict[str, str] = {}
-    while True:
-        try:
-            with database.write() as session:
-                for check in checks:
-                    check(session)
-                held = _hold(session, sides)
-                moved = [_rebase(session, held[side.table.table_id], side, given_up) for side in sides]
-                split = _settle(session, sides, moved)
-                if split and not (allow_split or dry_run):
-                    raise _would_split(sides, moved, split)
-                for side, one in zip(sides, moved, strict=True):
-                    reason = (
-                        f"commits from version {side.ours[0].version} on: {len(one.made)} made again, "
-                        f"{len(one.lost)} lost"
-                    )
-                    registry.unfreeze(session, held[side.table.table_id].table, reason)
-                if dry_run:
-                    raise _DryRun
-                failpoint("resolve.rebuilt")
-        except _Retry as found:
-            given_up[found.txn] = found.why
-        except _DryRun:
-            return moved, split
-        else:
-            for side, one in zip(sides, moved, strict=True):
-                if one.lost:
-                    text = "%s: commits that could not be made again: %d, %s"
-                    logger.error(text, side.table.name, len(one.lost), one.lost)
-            return moved, split
-
-
-def _hold(session: Session, sides: Sequence[_Divergence]) -> dict[int, LockedTable]:
+def _hold(session: Session, sides: Sequence[_Side]) -> dict[int, LockedTable]:
     """Lock the heads, unless a commit was made or published since the divergence was read."""
     held = registry.lock(session, [s.table.table_id for s in sides])
     for side in sides:
         table = side.table
         waiting = outbox.waiting_versions(session, table.table_id)
-        if table.table_id not in held or waiting != [*side.published, *(o.version for o in side.ours)]:
+        if table.table_id not in held or waiting != [*side.published, *(row.version for row in side.rows)]:
             newest = waiting[-1] if waiting else table.head.version
             raise CatalogBusyError(
                 f"the table changed meanwhile (version {newest} was committed or published), so nothing was "
@@ -445,11 +394,10 @@ def _hold(session: Session, sides: Sequence[_Divergence]) -> dict[int, LockedTab
     return held
 
 
-def _rebase(
-    session: Session, locked: LockedTable, side: _Divergence, given_up: Mapping[str, str]
-) -> _Rebased:
-    """Put their commits in the place of ours, and ours on top of them if they fit."""
-    name, table_id, first = locked.table.name, locked.table.table_id, side.ours[0].version
+def _rebase(session: Session, locked: LockedTable, side: _Side, given_up: Mapping[str, str]) -> None:
+    """Give their commits the versions of ours, and make ours again on top of them if they fit."""
+    side.versions, side.made, side.lost = {}, set(), {}
+    name, table_id, first = locked.table.name, locked.table.table_id, side.rows[0].version
     before = snapshots.open_table(session, name, first - 1).snapshot
     ratify.revert(session, locked, first)
     for theirs in side.theirs:
@@ -460,35 +408,32 @@ def _rebase(
         outbox.mark_range(session, table_id, side.published[0], side.published[-1], session.now_ms())
     outbox.advance(session, table_id, side.theirs[-1].version)
     failpoint("resolve.taken_over")
-    grouped = itertools.groupby(side.ours, key=lambda o: o.txn_uuid)
-    parts = [_Part(txn, group) for txn, group in grouped]
     after = snapshots.open_table(session, name).snapshot
     # asked before ours are there again: they are checked against theirs, not against each other
-    conflicts = _conflicts(session, parts, before, table_id)
-    moved = _Rebased()
+    conflicts = _conflicts(session, side.ours, before, table_id)
     dropped: list[Add] = []
     metadata, reshaped = before.metadata, False
-    for part, conflict in zip(parts, conflicts, strict=True):
-        versions = [t.version for t in side.theirs if t.copy.txn_uuid == part.txn_uuid]
-        # all there: published before the database was restored from a backup, then repeated by its writer
-        if len(versions) != len(part.commits):
-            live = part.live(session, table_id)
-            why = given_up.get(part.txn_uuid) or (
-                "it follows a change of ours that is lost" if reshaped else _unfit(part, live, before, after)
-            )
-            if why is None and _read_any(part.reads, dropped, metadata):
-                why = "it read rows that a lost commit of ours changed"
-            if why := why or conflict:
-                reshaped = reshaped or _reshapes(part, before.metadata)
-                dropped += [*part.adds, *read_some(session, list(live.values()))]
-                moved.lost.update((o.version, why) for o in part.commits)
-                moved.lost_txns[part.txn_uuid] = why
-                continue
-            versions = _recommit(session, name, part)
-            moved.made_txns.add(part.txn_uuid)
+    for part, conflict in zip(side.ours, conflicts, strict=True):
+        txn = part.txn_uuid
+        there = [t.version for t in side.theirs if t.copy.txn_uuid == txn]
+        if len(there) == len(part.rows):
+            # published before the database was restored from a backup, then repeated by its writer
+            side.versions[txn] = there
+            continue
+        live = part.live(session, table_id)
+        why = given_up.get(txn) or (
+            "it follows a change of ours that is lost" if reshaped else _unfit(part, live, before, after)
+        )
+        if why is None and _read_any(part.reads, dropped, metadata):
+            why = "it read rows that a lost commit of ours changed"
+        if why := why or conflict:
+            reshaped = reshaped or _reshapes(part, before.metadata)
+            dropped += [*part.adds, *read_some(session, list(live.values()))]
+            side.lost[txn] = why
+        else:
+            side.versions[txn] = _recommit(session, name, part)
+            side.made.add(txn)
             metadata = part.metadata or metadata
-        moved.made.update(zip((o.version for o in part.commits), versions, strict=True))
-    return moved
 
 
 def _write(
@@ -497,12 +442,12 @@ def _write(
     txn: str,
     versions: Sequence[Sequence[Action]],
     origin: Origin,
-    reads: ReadSet = EVERYTHING,
-    isolation: Isolation | None = None,
+    part: _Part | None = None,
 ) -> Committed:
     """Commit versions on top of what is there, inside the transaction that holds the head."""
     opened = snapshots.open_table(session, name)
     locked = registry.lock(session, [opened.table.table_id])[opened.table.table_id]
+    reads, isolation = (EVERYTHING, None) if part is None else (part.reads, part.isolation)
     change = TableChange(opened.table, versions, opened.snapshot, reads, origin, isolation)
     return write_versions(session, locked, change, txn)
 
@@ -510,14 +455,12 @@ def _write(
 def _recommit(session: Session, name: str, part: _Part) -> list[int]:
     """Commit a part on top of what is there; its new versions."""
     versions = []
-    for one in part.commits:
-        extra = {**(info_of(one.actions) or CommitInfo()).extra, "recommittedFrom": one.version}
-        rest = [a for a in one.actions if not isinstance(a, CommitInfo)]
-        versions.append([CommitInfo(extra=extra), *rest])
-    origin = Recommitted(_KEPT_FEATURES)
+    for row, actions in zip(part.rows, part.versions, strict=True):
+        extra = {**(info_of(actions) or CommitInfo()).extra, "recommittedFrom": row.version}
+        versions.append([CommitInfo(extra=extra), *(a for a in actions if not isinstance(a, CommitInfo))])
     try:
         # with its own id: a repeated call of its writer finds it
-        done = _write(session, name, part.txn_uuid, versions, origin, part.reads, part.isolation)
+        done = _write(session, name, part.txn_uuid, versions, Recommitted(_KEPT_FEATURES), part)
     except ProtocolError as error:  # such as removed rows, if others made the table append-only
         raise _Retry(part.txn_uuid, error.message) from error
     return list(range(done.version - len(versions) + 1, done.version + 1))
@@ -565,8 +508,7 @@ def _conflicts(session: Session, parts: Sequence[_Part], before: Snapshot, table
     metadata = before.metadata
     for part in parts:
         read, reads = replace(before, metadata=metadata), _checkable(part.reads, metadata)
-        versions = [c.actions for c in part.commits]
-        change = TableChange(locked.table, versions, read, reads, isolation=part.isolation)
+        change = TableChange(locked.table, part.versions, read, reads, isolation=part.isolation)
         conflict = data_conflict(session, locked, change, read)
         found.append(None if conflict is None else conflict.detail)
         metadata = part.metadata or metadata
@@ -599,9 +541,7 @@ def _read_any(reads: ReadSet, files: Iterable[Add], metadata: Metadata) -> bool:
 # ---- transactions over several tables --------------------------------------------------------------------
 
 
-def _settle(
-    session: Session, sides: Sequence[_Divergence], moved: Sequence[_Rebased]
-) -> dict[str, tuple[str, ...]]:
+def _settle(session: Session, sides: Sequence[_Side]) -> dict[str, tuple[str, ...]]:
     """Keep or lose every transaction as a whole; returns those that cannot be: id -> tables that keep it.
 
     Raises:
@@ -609,27 +549,23 @@ def _settle(
     """
     names = {t.table_id: t.name for t in registry.list_tables(session)}
     split: dict[str, tuple[str, ...]] = {}
-    for side, one in zip(sides, moved, strict=True):
-        for txn, why in one.lost_txns.items():
-            if any(txn in other.made_txns for other in moved):
+    for side in sides:
+        for txn, why in side.lost.items():
+            if any(txn in other.made for other in sides):
                 raise _Retry(txn, f"the transaction is lost in {side.table.name}: {why}")
             rows = session.rows(session.sql("commits", "by transaction"), (txn,))
             stands = tuple(sorted({names[row[0]] for row in rows if row[0] in names}))
-            lost = {s.table.name for s, m in zip(sides, moved, strict=True) if txn in m.lost_txns}
+            lost = {other.table.name for other in sides if txn in other.lost}
             commits.note_lost(session, txn, lost.union(commits.lost_tables(session, txn)), stands)
             if stands:
                 split[txn] = stands
-                more = f"; the other part of the transaction stands in {', '.join(stands)}"
-                parts = [o.version for o in side.ours if o.txn_uuid == txn]
-                one.lost.update((version, one.lost[version] + more) for version in parts)
+                side.lost[txn] += f"; the other part of the transaction stands in {', '.join(stands)}"
     return split
 
 
-def _would_split(
-    sides: Sequence[_Divergence], moved: Sequence[_Rebased], split: Mapping[str, tuple[str, ...]]
-) -> UnsupportedOperationError:
+def _would_split(sides: Sequence[_Side], split: Mapping[str, tuple[str, ...]]) -> UnsupportedOperationError:
     txn, stands = next(iter(split.items()))
-    lost = [s.table.name for s, one in zip(sides, moved, strict=True) if txn in one.lost_txns]
+    lost = [side.table.name for side in sides if txn in side.lost]
     return UnsupportedOperationError(
         f"the transaction {txn!r} would be lost in {', '.join(lost)} and stand in {', '.join(stands)}, where "
         "it cannot be reverted: nothing was changed",
