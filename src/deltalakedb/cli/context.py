@@ -33,8 +33,6 @@ class Invocation(Output):
     catalog: str | None = None
     config: str | None = None
 
-    # ---- settings and addresses ------------------------------------------------------------------------
-
     def settings(self, *, create: bool | None = None, auto_migrate: bool | None = None) -> Config:
         """The settings of this run: file and environment, overridden by what the command itself decides."""
         from deltalakedb.settings import Config
@@ -76,8 +74,6 @@ class Invocation(Output):
             raise click.UsageError("the tables are in several catalogs: name the tables of one at a time")
         return address, [t.require_table() for t in tables]
 
-    # ---- catalogs --------------------------------------------------------------------------------------
-
     @contextmanager
     def open_catalog(self, address: Address | None = None, *, create: bool = False) -> Iterator[Catalog]:
         """The catalog, closed again at the end.
@@ -108,8 +104,6 @@ class Invocation(Output):
         address, names = self.one_catalog(targets)
         with self.open_catalog(address) as catalog:
             yield catalog, names
-
-    # ---- people ----------------------------------------------------------------------------------------
 
     def confirm(self, question: str) -> None:
         """Ask before a change, unless ``--yes`` is given; a no ends the command with exit code 1."""
