@@ -193,6 +193,19 @@ def test_another_file_at_the_target_is_neither_taken_nor_overwritten(
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_a_missing_file_that_a_restore_made_live_again_is_an_error(tmp_path: Path, catalog_uri: str) -> None:
+    uri = f"{catalog_uri}?table=t"
+    Catalog(catalog_uri, create=True).write("t", ids(1), location=tmp_path / "t")
+    (old,) = DeltaTable(uri).file_uris()
+    write_deltalake(uri, ids(2), mode="overwrite")
+    DeltaTable(uri).restore(0)
+    (tmp_path / "t" / old.rpartition("/")[2]).unlink()
+    for dry_run in (True, False):
+        with pytest.raises(LogError, match="is gone"):
+            export_table(uri, str(tmp_path / "copy"), dry_run=dry_run)
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
 def test_an_export_that_differs_is_not_trusted(
     uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,7 @@ from deltalakedb.transfer.importing.options import EngineOptions, location_lease
 from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport, Level, VerifyReport
 from deltalakedb.transfer.rollback import forget, refuse_unpublished
 from deltalakedb.transfer.verifying.verifier import (
+    INTERVAL_COLUMNS,
     Subject,
     compare_rows,
     require_equal,
@@ -254,7 +255,7 @@ class _Copy:
                 )
         there = {*goal.folders(), *(meta.path for meta in goal.list())} - {LOG_FOLDER}
         if there:
-            there -= {relative.partition("/")[0] for relative, _ in self._files(Counter())}
+            there -= {path.partition("/")[0] for path in self._files(Counter())}
         if there:
             some = ", ".join(sorted(there)[:3]) + (", …" if len(there) > 3 else "")
             refuse(
@@ -338,7 +339,8 @@ class _Copy:
             work = partial(self._size, sizes, {m.path: m.size for m in self.goal.list(recursive=True)})
         far = local_path(self.source.location) is None or local_path(self.goal.location) is None
         with ThreadPoolExecutor(get_config().remote.parallel if far else 1) as pool:
-            waiting = self._files(done)
+            needed = self._files(done)
+            waiting = iter(needed.items())
             while some := dict(islice(waiting, _AT_ONCE)):
                 for path, size in zip(some, pool.map(work, some), strict=True):
                     if size is not None:
@@ -353,9 +355,7 @@ class _Copy:
                             suggestion="restore it from a copy, or export with data='none'",
                         )
                 if progress is not None:
-                    progress(done["num_files"], max(self.table.head.num_files, done["num_files"]))
-        if progress is not None:
-            progress(done["num_files"], done["num_files"])
+                    progress(done["num_files"] + done["files_gone"], len(needed))
         return dict(done)
 
     def _size(self, sizes: Mapping[str, int], there: Mapping[str, int], path: str) -> int | None:
@@ -364,34 +364,34 @@ class _Copy:
             raise self._occupied(path)
         return size
 
-    def _files(self, done: Counter[str]) -> Iterator[tuple[str, bool]]:
-        """Paths below the root, each once, and whether the newest version needs them."""
-        seen: set[str] = set()
+    def _files(self, done: Counter[str]) -> dict[str, bool]:
+        """Paths below the root, and whether the newest version needs them; others are counted."""
+        found: dict[str, bool] = {}
         for path, live in self._needed():
             # an absolute path into the table would still name the old place
             is_absolute = "://" in path or path.startswith(("/", "file:"))
             relative = None if is_absolute else relative_to(self.table.location, path)
             if relative is None:
                 done["files_outside"] += 1
-            elif relative not in seen:
-                seen.add(relative)
-                yield relative, live
+            else:
+                found[relative] = live or found.get(relative, False)
+        return found
 
     def _needed(self) -> Iterator[tuple[str, bool]]:
         """Paths as the log spells them, and whether the newest version needs them."""
         newest = self.table.head.version
         for rows in digests.interval_rows(self.database, self.table.table_id):
             for row in rows:
-                _, _, since, until, tombstone, path, *_ = row
-                buried = since == until and tombstone
+                values = dict(zip(INTERVAL_COLUMNS, row, strict=True))
+                since, until = values["add_version"], values["remove_version"]
+                buried = since == until and values["tombstone"]
                 if buried or (until is not None and until <= self.first) or since > newest:
                     continue
                 live = until is None or until > newest
-                yield path, live
-                if row[14] is not None:
-                    vector = dv_path(DeletionVector.from_dict(decode_json(row[14])))
-                    if vector is not None:
-                        yield vector, live
+                yield values["path"], live
+                vector = values["deletion_vector"]
+                if vector and (file := dv_path(DeletionVector.from_dict(decode_json(vector)))):
+                    yield file, live
         for version in self._versions:
             for action in self._actions_with_changes(version):
                 if isinstance(action, Cdc):

@@ -96,9 +96,10 @@ def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
     made = replace(made, engine=engine, note="; ".join(filter(None, (before, note))) or None)
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * JSON_PER_ACTION:
         return made
-    live = LogReplay(reader, made.version, memory_bytes=memory_bound()).files()
-    check_places(live, TablePaths(location, get_config().catalog.allow_outside_paths, address.table))
-    return replace(made, num_files=len(live), size_bytes=sum(add.size for add in live), exact=True)
+    allowed = TablePaths(location, get_config().catalog.allow_outside_paths, address.table)
+    log = LogReplay(reader, made.version, memory_bytes=memory_bound())
+    sizes = log.sizes(lambda add: check_places([add], allowed))
+    return replace(made, num_files=len(sizes), size_bytes=sum(sizes), exact=True)
 
 
 def _before(database: Database, name: str, location: str) -> str | None:

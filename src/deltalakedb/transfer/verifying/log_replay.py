@@ -49,10 +49,19 @@ class LogReplay:
         plan = self._plan()
         return None if plan.checkpoint is None or self._passes(plan) > 1 else (plan, self._tail(plan, None))
 
-    def files(self, buckets: Collection[int] | None = None) -> list[Add]:
-        """The live files of all buckets or some, which should be few enough to fit in memory."""
-        wanted = None if buckets is None else frozenset(buckets)
+    def files(self, buckets: Collection[int]) -> list[Add]:
+        """The live files of some buckets, which should be few enough to fit in memory."""
+        wanted = frozenset(buckets)
         return self._retried(lambda plan: list(self._adds(plan, wanted)))
+
+    def sizes(self, check: Callable[[Add], None]) -> list[int]:
+        """The sizes of all live files, each of which was checked."""
+
+        def checked(add: Add) -> int:
+            check(add)
+            return add.size
+
+        return self._retried(lambda plan: [checked(add) for add in self._adds(plan, None)])
 
     def _passes(self, plan: Plan) -> int:
         """How often the log has to be read to stay within the memory."""

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 _MEMORY_PER_FILE = 6_000
 #: an interval in memory
 _MEMORY_PER_INTERVAL = 4_000
-#: of an interval's row
-_COLUMNS = (
+#: of `digests.interval_rows`
+INTERVAL_COLUMNS = (
     *("file_id", "path_hash", "add_version", "remove_version", "tombstone", "path", "dv_id"),
     *("size", "modification_time", "data_change", "num_records", *SIDE_COLUMNS),
 )
@@ -443,7 +443,7 @@ class _EveryVersion:
 
     def _clipped(self, row: tuple[Any, ...]) -> _Interval | None:
         """A row as the compared versions see it; None for one that ended before them."""
-        values = dict(zip(_COLUMNS, row, strict=True))
+        values = dict(zip(INTERVAL_COLUMNS, row, strict=True))
         since, until = values["add_version"], values["remove_version"]
         action = values["remove_action"]
         remove = None if action is None else decode_json(action)
