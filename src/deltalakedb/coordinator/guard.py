@@ -49,8 +49,8 @@ def require_writable(database: Database, table: Table, store: Store, *, log: boo
 def has_next(table: Table, version: int) -> bool:
     """Whether a log on local disk continues after a version; False for an object store.
 
-    A committer calls this while it locks the head. An unreadable log does not block a commit: publishing finds
-    a foreign commit later.
+    A committer calls this while it locks the head. An unreadable log does not block a commit: publishing
+    finds a foreign commit later.
     """
     root = local_path(table.location)
     if root is None:
