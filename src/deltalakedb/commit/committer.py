@@ -50,7 +50,7 @@ _ATTEMPTS = 6
 _WAITS = 2
 _FIRST_WAIT = 0.02
 
-#: asked under the lock, or just before: whether the log of a table holds the version after another
+#: called under the lock, or just before it: whether a table's log continues after a version
 LogAheadCheck = Callable[["Table", int], bool]
 
 
@@ -169,12 +169,12 @@ def _attempt(
             existing = [t.table_id for c in changes if not isinstance(t := c.table, NewTable)]
             existing += [n.table.table_id for n in renames]
             held = registry.lock(session, existing) if existing else {}
-            # asked under the lock: the lost attempt may have been on its way until a moment ago
+            # under the lock: the lost attempt may have committed a moment ago
             done = commits.by_transaction(session, txn) if used else None
             if done is not None:
                 raise _Stop(_previous_result(session, changes, txn, done, replayed=not lost))
             if used:
-                # a key: a call with the same id at the same moment, perhaps with no head in common, waits
+                # a key: a concurrent call with the same id waits, even if it locks other heads
                 _insert_transaction(session, txn, changes)
                 session.flush()
             # each table as it is now; a foreign commit belongs to a location and not to a name

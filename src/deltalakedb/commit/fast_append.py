@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: how a commit begins whose time is still to come
 _INFO_PREFIX: Final = b'{"commitInfo":{"timestamp":0'
-#: how many versions the log may be ahead of what a writer has read before the head is asked
+#: how many versions the log may be ahead of what a writer has read before the head is queried
 _MAX_LOG_LOOKAHEAD: Final = 32
 #: places inside the transaction, which one statement does not have
 _INSIDE: Final = ("commit.locked", "commit.before_commit")
@@ -92,7 +92,7 @@ def _as_blind_append(
             also=COMMITTER_FEATURES,
         )
     except DeltaSqlError:
-        return None  # whether another error comes first is seen when the head is held
+        return None  # the committer decides which error comes first
     if (seen := _seen(change, guard)) is None:
         return None
     named, rest = with_info(given, change, timestamp=0, txn=txn)

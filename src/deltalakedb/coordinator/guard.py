@@ -49,8 +49,8 @@ def require_writable(database: Database, table: Table, store: Store, *, log: boo
 def has_next(table: Table, version: int) -> bool:
     """Whether a log on local disk continues after a version; False for an object store.
 
-    A committer asks this while it locks the head. An unreadable log does not block a commit: publishing finds
-    a foreign commit later.
+    A committer calls this while it locks the head. An unreadable log does not block a commit: publishing
+    finds a foreign commit later.
     """
     root = local_path(table.location)
     if root is None:
@@ -59,7 +59,7 @@ def has_next(table: Table, version: int) -> bool:
         return True
     # the next version may have been cleaned up
     try:
-        hint = os.stat(f"{root}/{LAST_CHECKPOINT}")  # noqa: PTH116 - asked before every commit
+        hint = os.stat(f"{root}/{LAST_CHECKPOINT}")  # noqa: PTH116 - checked before every commit
         newest = _last_checkpoint(str(root), (hint.st_ino, hint.st_size, hint.st_mtime_ns, hint.st_ctime_ns))
         if newest is None or newest <= version:
             return False

@@ -409,7 +409,7 @@ def _rebase(session: Session, locked: LockedTable, side: _Side, given_up: Mappin
     outbox.advance(session, table_id, side.theirs[-1].version)
     failpoint("resolve.taken_over")
     after = snapshots.open_table(session, name).snapshot
-    # asked before ours are there again: they are checked against theirs, not against each other
+    # before ours are made again: they are checked against theirs, not against each other
     conflicts = _conflicts(session, side.ours, before, table_id)
     dropped: list[Add] = []
     metadata, reshaped = before.metadata, False

@@ -41,7 +41,7 @@ def checked_clock(database: Database, table: str, store: Store, *, dry_run: bool
 
     Commits carry the database's time, files the store's, and the names of work folders a host's. If one of
     these clocks is wrong, files that were removed a moment ago look old. A dry run writes nothing, so it does
-    not ask an object store, or a folder that cannot be written to.
+    not query an object store, or a folder that cannot be written to.
 
     Raises:
         ClockSkewError: Two of the clocks differ by more than ``catalog.clock_tolerance_s``.
@@ -58,12 +58,12 @@ def checked_clock(database: Database, table: str, store: Store, *, dry_run: bool
     late, ahead = _since(began), stamp - now
     if not -tolerance <= ahead <= tolerance + late:
         raise _skewed(table, "the clock of the table's store", ahead)
-    # time that passed while the clocks were asked makes no file older
+    # time that passed while the clocks were read makes no file older
     return Clock(now, ahead - late if abs(ahead) > _NOISE_MS + late else 0)
 
 
 def _stamp(store: Store, *, dry_run: bool) -> int | None:
-    """The store's time; None if there is no such folder, or a dry run cannot ask."""
+    """The store's time; None if there is no such folder, or a dry run cannot read it."""
     if dry_run and not isinstance(store, LocalStore):
         return None
     try:

@@ -416,7 +416,7 @@ def _write_manifests(
     without a record and comes here again, and of two that publish the last tables at the same moment at least
     one sees the file of the other. ``others`` are the transactions of commits that waited.
     """
-    asked, options = set(others), {t.table.location: t.storage_options for t in targets}
+    open_groups, options = set(others), {t.table.location: t.storage_options for t in targets}
     if group is not None:
         members = [
             Member(t.table.table_id, t.table.name, t.table.location, version, at, published=False)
@@ -427,12 +427,12 @@ def _write_manifests(
         ]
         if len(members) == len(targets):  # nothing needs to be queried
             _write_manifest(database, group, members, options)
-            asked.discard(group)
+            open_groups.discard(group)
         else:
-            asked.add(group)  # another process may have published the other tables
-    if asked:
+            open_groups.add(group)  # another process may have published the other tables
+    if open_groups:
         failed = {one.txn: one.attempts for one in outbox.missing_manifests(database)}
-        for txn in asked:
+        for txn in open_groups:
             _write_if_complete(database, txn, put, options, attempts=failed.get(txn))
     now = time.monotonic()
     if group is not None and now - _looked.get(database, -_LOOK_S) >= _LOOK_S:

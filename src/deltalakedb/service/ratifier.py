@@ -56,7 +56,7 @@ _STATUS: Final[Mapping[Word, HTTPStatus]] = {
     "refused": HTTPStatus.UNPROCESSABLE_ENTITY,
     "later": HTTPStatus.SERVICE_UNAVAILABLE,
 }
-#: errors that decide about a commit; after any other the caller asks again
+#: errors that decide about a commit; after any other the caller tries again
 _REFUSALS: Final = (ProtocolError, LogCorruptError, AddressError, InvalidArgumentError, TableExistsError)
 
 
@@ -66,7 +66,7 @@ class Answer(NamedTuple):
     Attributes:
         word: ``committed``: the version is ratified and in the log. ``taken``: it is another commit's.
             ``published``: the log has everything that it may have. ``elsewhere``: no table of the catalog.
-            ``held``: paused or frozen. ``refused``: the commit is not allowed. ``later``: ask again.
+            ``held``: paused or frozen. ``refused``: the commit is not allowed. ``later``: try again.
         text: The same in one line, with what to do.
     """
 
@@ -136,7 +136,7 @@ class Ratifier:
                 answer = _failed(error)
             if answer is None or answer.word != "refused":
                 return answer
-            # the writer has written its data files before it asked
+            # the writer wrote its data files before it sent the commit
             left = "data files that this write put there stay, and may be deleted"
             return Answer("refused", f"{answer.text}; {left}")
         if version <= table.head.version:

@@ -185,7 +185,7 @@ class CommitServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
-        # its caller asks again, and finds the result of its request
+        # its caller tries again, and finds the result of its request
         logger.info("a connection broke", exc_info=logger.isEnabledFor(logging.DEBUG))
 
 
