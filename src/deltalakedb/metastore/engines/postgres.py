@@ -279,6 +279,10 @@ class PostgresSession(Session):
 
     def _write(self, change: Change, rows: Rows) -> None:
         """Make one kind of change, by COPY if the rows are many."""
+        if self._retry:
+            for row in rows:
+                self._execute(change.sql, row)
+            return
         if len(rows) < _COPY_FROM or not change.columns:
             self._ensure_begun()
             # the driver pipelines the statements: one round trip for all
