@@ -123,3 +123,10 @@ def test_a_note_on_sqlite_is_not_flushed_and_the_connection_flushes_again_after_
         assert session.row("PRAGMA synchronous") == (usual,)
         assert session.rows("SELECT name FROM dl_settings") == [("note",)]
     close_all()
+
+
+def test_notes_may_be_inserted_and_updated(database: Database) -> None:
+    with database.relaxed_write() as session:
+        session.insert("dl_settings", COLUMNS, [("a", "1"), ("b", "2")])
+        session.update_rows("dl_settings", ("value",), "name", [("3", "b")])
+    assert settings(database) == {"a": "1", "b": "3"}

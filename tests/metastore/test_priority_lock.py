@@ -9,8 +9,8 @@ from support.processes import until
 
 
 def waiting(queue: PriorityLock) -> int:
-    with queue._changed:
-        return len(queue._changed._waiters)  # type: ignore[attr-defined]
+    with queue._ready:
+        return len(queue._ready._waiters) + len(queue._urgent_ready._waiters)  # type: ignore[attr-defined]
 
 
 def test_who_is_in_a_hurry_goes_before_those_who_came_earlier() -> None:

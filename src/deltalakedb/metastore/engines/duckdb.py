@@ -268,28 +268,33 @@ class PriorityLock:
     """A lock that serves urgent waiters first: their work must be short and rare."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        guard = threading.Lock()
+        self._ready = threading.Condition(guard)
+        self._urgent_ready = threading.Condition(guard)
         self._urgent = 0
         self._held = False
 
     def acquire(self, *, timeout: float, urgent: bool = False) -> bool:
-        with self._changed:
+        mine = False
+        here = self._urgent_ready if urgent else self._ready
+        with here:
             self._urgent += urgent
             try:
-                mine = self._changed.wait_for(
-                    lambda: not self._held and (urgent or not self._urgent), timeout
-                )
+                mine = here.wait_for(lambda: not self._held and (urgent or not self._urgent), timeout)
                 self._held = self._held or mine
             finally:
                 self._urgent -= urgent
-                if not self._held:  # one that gives up lets others check again
-                    self._changed.notify_all()
+                if not self._held:
+                    self._wake()  # one that was woken and timed out hands it on
         return mine
 
     def release(self) -> None:
-        with self._changed:
+        with self._ready:
             self._held = False
-            self._changed.notify_all()
+            self._wake()
+
+    def _wake(self) -> None:
+        (self._urgent_ready if self._urgent else self._ready).notify()
 
 
 class DuckdbEngine(FileEngine):

@@ -279,6 +279,10 @@ class PostgresSession(Session):
 
     def _write(self, change: Change, rows: Rows) -> None:
         """Make one kind of change, by COPY if the rows are many."""
+        if self._retry:
+            for row in rows:
+                self._execute(change.sql, row)
+            return
         if len(rows) < _COPY_FROM or not change.columns:
             self._ensure_begun()
             # the driver pipelines the statements: one round trip for all
@@ -673,22 +677,21 @@ _TROUBLES: Final[Sequence[tuple[tuple[str, ...], type[CatalogError], str, str]]]
 )
 
 
-#: libpq keeps no SQLSTATE of a refused connection, so the server's words must do
-_REFUSALS = {
-    "28P01": ("password authentication failed", "no password supplied"),
-    "28000": ("no pg_hba.conf entry", "is not permitted to log in", "certificate"),
-    "42501": ("permission denied",),
-    "3D000": ("database ", " does not exist"),
-}
+#: libpq keeps no SQLSTATE of a refused connection, so the server's message has to do
+_REFUSALS: Final = (
+    ("28P01", re.compile(r"password authentication failed|no password supplied")),
+    (
+        "28000",
+        re.compile(r"no pg_hba.conf entry|is not permitted to log in|certificate|role .* does not exist"),
+    ),
+    ("42501", re.compile(r"permission denied")),
+    ("3D000", re.compile(r"database .* does not exist")),
+)
 
 
 def _refusal(text: str) -> str:
     """The SQLSTATE of a refused connection, or an empty string."""
-    for state, words in _REFUSALS.items():
-        fits = all if state == "3D000" else any
-        if fits(word in text for word in words):
-            return state
-    return "28000" if "role " in text and " does not exist" in text else ""
+    return next((state for state, message in _REFUSALS if message.search(text)), "")
 
 
 def quote_name(name: str) -> str:
