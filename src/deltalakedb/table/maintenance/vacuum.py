@@ -40,7 +40,7 @@ from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.write_locks import oldest_pending_write, operation_folders, remove_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import deltalake
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.protocol.actions import Action
+    from deltalakedb.storage.store import ObjectMeta
     from deltalakedb.table.handle import TableHandle
 
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
@@ -108,7 +109,7 @@ def vacuum(
         handle_foreign_commits(table.database, table.row, table.root.options)
         table.update()
     require_no_foreign_commits(table.database, table.row, table.root.options)
-    found = _plan(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
+    found = plan_vacuum(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
     if dry_run:
         return list(found.files)
     _settle(table, found)
@@ -175,14 +176,15 @@ class _Going:
             vacuumed.release(session, self._row.table_id, self.started, paths)
 
 
-def _plan(
+def plan_vacuum(
     table: TableHandle,
     retention_hours: int | None,
-    keep_versions: Sequence[int] | None,
+    keep_versions: Sequence[int] | None = None,
     *,
     enforce: bool,
     full: bool,
     dry_run: bool,
+    list_files: Callable[[DataFiles], Iterable[ObjectMeta]] = DataFiles.list,
 ) -> VacuumPlan:
     """What a vacuum of the newest version would delete: files that exist, and may be deleted."""
     source = table.source
@@ -211,7 +213,7 @@ def _plan(
     if full:
         before, now = clock.on_store(cutoff), clock.on_store(clock.now)
         known = found.needed | found.expired.keys()
-        for meta in data.orphans(known, before=before, pending=pending, now=now):
+        for meta in data.orphans(known, list_files(data), before=before, pending=pending, now=now):
             sizes[meta.path] = meta.size
             strangers[meta.path] = meta.modified_ms
     if not found.changes_known:
@@ -379,7 +381,7 @@ def collect(
     whole = table.head.first_version == 0 and commits.tail_start(database, table) <= 1
     strangers = {
         meta.path: meta
-        for meta in data.orphans(known, before=before, pending=pending, now=now)
+        for meta in data.orphans(known, data.list(), before=before, pending=pending, now=now)
         # older ones may belong to versions from before the import
         if meta.modified_ms >= created and (whole or not meta.path.startswith(CHANGES))
     }
