@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
@@ -120,8 +119,7 @@ def _change_rows(
     storage_options: dict[str, str] | None,
 ) -> dict[str, int]:
     """Update rows, or delete them if there are no values."""
-    if condition is not None:
-        check_type("the condition", condition)
+    check_type("the condition", condition, optional=True)
     found = open_for_write(spark, table, storage_options)
     expressions = {"the condition": condition, **{f"set[{c!r}]": v for c, v in (values or {}).items()}}
 
@@ -132,7 +130,7 @@ def _change_rows(
     def by_columns(target: Any) -> None:
         target.delete(condition) if values is None else target.update(condition, dict(values))
 
-    where = partial(condition_of, spark, found.source.snapshot, condition)
+    where = condition_of(spark, found.snapshot, condition)
     metric = _execute(spark, found, expressions, where, by_sql, by_columns)
     return {"num_affected_rows": metric("numDeletedRows" if values is None else "numUpdatedRows")}
 
@@ -141,7 +139,7 @@ def _execute(
     spark: SparkSession,
     table: TableHandle,
     expressions: Mapping[str, _Condition],
-    where: Callable[[], Expr | None],
+    where: Expr | None,
     by_sql: Callable[[str], object],
     by_columns: Callable[[Any], object],
 ) -> Callable[[str], int]:
@@ -167,7 +165,7 @@ def _execute(
                 suggestion="write conditions and values as SQL text, or use a session with its own driver",
             ) from error
 
-    files, reads = candidates(table, where())
+    files, reads = candidates(table, where)
     done = run_on_scratch(spark, table, run, files=files, reads=reads)
     # -1, as in delta-spark, if whole files without a row count were removed
     return lambda name: 0 if done is None else int(done[0].get(name, -1))
@@ -216,14 +214,11 @@ def merge(
     check_type("the condition", condition)
     for alias in (target_alias, source_alias):
         if not isinstance(alias, str) or not alias.isidentifier():
-            raise InvalidArgumentError(
-                f"{alias!r} is not a valid alias", suggestion="use letters, digits and _"
-            )
+            hint = "use letters, digits and _"
+            raise InvalidArgumentError(f"{alias!r} is not a valid alias", suggestion=hint)
     if target_alias.lower() == source_alias.lower():
         raise InvalidArgumentError("target and source need two aliases", suggestion="rename one of them")
-    return MergeBuilder(
-        spark, table, source, condition, target_alias, source_alias, _storage_options=storage_options
-    )
+    return MergeBuilder(spark, table, source, condition, target_alias, source_alias, storage_options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,13 +235,13 @@ class _Clause:
             case "DELETE", _:
                 what = ""
             case "UPDATE", values:
-                what = f" SET {'*' if values is None else _assignments(values)}"
+                what = f"SET {'*' if values is None else _assignments(values)}"
             case _, None:
-                what = " *"
+                what = "*"
             case _, values:
                 given = ", ".join(f"{value}\n" for value in values.values())
-                what = f" ({', '.join(map(column_name, values))}) VALUES ({given})"
-        return f"WHEN {self.when}{more} THEN {self.action}{what}"
+                what = f"({', '.join(map(column_name, values))}) VALUES ({given})"
+        return f"WHEN {self.when}{more} THEN {self.action} {what}"
 
     def add_to(self, builder: Any) -> Any:
         """Add the clause to delta-spark's own builder."""
@@ -268,9 +263,9 @@ class MergeBuilder:
     _condition: str | Column
     _target_alias: str
     _source_alias: str
+    _storage_options: dict[str, str] | None
     _clauses: tuple[_Clause, ...] = ()
     _evolves: bool = False
-    _storage_options: dict[str, str] | None = None
 
     def whenMatchedUpdate(self, condition: _Condition = None, set: _Values | None = None) -> Self:  # noqa: A002
         """Update some columns of rows that have a match."""
@@ -315,21 +310,18 @@ class MergeBuilder:
             ConflictError: Another writer changed something that this depends on.
         """
         if not self._clauses:
-            raise InvalidArgumentError(
-                "the merge has no clause", suggestion="add one, such as whenMatchedUpdateAll()"
-            )
+            hint = "add one, such as whenMatchedUpdateAll()"
+            raise InvalidArgumentError("the merge has no clause", suggestion=hint)
         found = open_for_write(self._spark, self._table, self._storage_options)
         expressions: dict[str, _Condition] = {"the condition": self._condition}
         for number, clause in enumerate(self._clauses, 1):
             expressions[f"the condition of clause {number}"] = clause.condition
             expressions |= {f"{c!r} of clause {number}": value for c, value in (clause.values or {}).items()}
 
-        def where() -> Expr | None:
-            if any(clause.when == "NOT MATCHED BY SOURCE" for clause in self._clauses):
-                return None
-            snapshot, aliases = found.source.snapshot, (self._target_alias, self._source_alias)
-            return target_condition(self._spark, snapshot, self._condition, self._source, aliases)
-
+        where = None
+        if not any(clause.when == "NOT MATCHED BY SOURCE" for clause in self._clauses):
+            aliases = self._target_alias, self._source_alias
+            where = target_condition(self._spark, found.snapshot, self._condition, self._source, aliases)
         metric = _execute(self._spark, found, expressions, where, self._by_sql, self._by_columns)
         numbers = {name: metric(theirs) for name, theirs in _MERGE_METRICS.items()}
         return {"num_affected_rows": sum(numbers.values()), **numbers}
@@ -337,20 +329,16 @@ class MergeBuilder:
     def _with(self, when: _When, action: _Action, condition: _Condition, **given: _Values | None) -> Self:
         for name, values in given.items():
             if not values:
-                raise InvalidArgumentError(
-                    "the clause sets no column",
-                    suggestion=f"name them in {name}=, or use the clause for all columns",
-                )
+                hint = f"name them in {name}=, or use the clause for all columns"
+                raise InvalidArgumentError("the clause sets no column", suggestion=hint)
             check_values(name, values)
-        if condition is not None:
-            check_type("the clause's condition", condition)
+        check_type("the clause's condition", condition, optional=True)
         clause = _Clause(when, action, condition, next(iter(given.values()), None))
         return replace(self, _clauses=(*self._clauses, clause))
 
     def _by_columns(self, target: Any) -> None:
-        builder = target.alias(self._target_alias).merge(
-            self._source.alias(self._source_alias), self._condition
-        )
+        source = self._source.alias(self._source_alias)
+        builder = target.alias(self._target_alias).merge(source, self._condition)
         for clause in self._clauses:
             builder = clause.add_to(builder)
         (builder.withSchemaEvolution() if self._evolves else builder).execute()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from deltalakedb.protocol.schema import PrimitiveType, StructField, StructType, 
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -46,8 +47,10 @@ _LONG_FRACTION: Final = re.compile(r"\.\d{16}")
 _LONG_NUMBER: Final = re.compile(r"[\d.]{17}")
 
 
-def check_type(what: str, value: object) -> None:
+def check_type(what: str, value: object, *, optional: bool = False) -> None:
     """Check that an expression is SQL text or a Column."""
+    if value is None and optional:
+        return
     if isinstance(value, str):
         if not value.strip():
             raise InvalidArgumentError(f"{what} is empty", suggestion="write an expression in SQL")
@@ -59,10 +62,9 @@ def check_type(what: str, value: object) -> None:
 
 
 def check_values(what: str, values: object) -> None:
-    items = getattr(values, "items", None)
-    if items is None:
+    if not isinstance(values, Mapping):
         raise ArgumentTypeError(f"{what} is a mapping from columns to expressions, not {values!r}")
-    for column, value in items():
+    for column, value in values.items():
         if not isinstance(column, str):
             raise ArgumentTypeError(f"a column name in {what} is a string, not {column!r}")
         check_type(f"{what}[{column!r}]", value)
@@ -127,9 +129,8 @@ def column_name(name: str) -> str:
     if "`" not in name:
         return ".".join(f"`{part}`" for part in name.split("."))
     if _QUOTED.fullmatch(name) is None:
-        raise InvalidArgumentError(
-            f"{name!r} is not the name of one column", suggestion="quote each part once"
-        )
+        hint = "quote each part once"
+        raise InvalidArgumentError(f"{name!r} is not the name of one column", suggestion=hint)
     return name
 
 

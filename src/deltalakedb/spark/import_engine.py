@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice, repeat, takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.digest import FileDigest
 from deltalakedb.settings import get_config, use_config
-from deltalakedb.spark.jobs import RowRange, run_tasks, split_rows, windows_of
+from deltalakedb.spark.jobs import run_tasks, split_rows, windows_of
 from deltalakedb.spark.scratch import spark_path
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.transfer.importing.encoding import Encoders, ahead, prepare, ready_tail, write_window
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.address import Address
     from deltalakedb.delta_log.reader import FileTxnLogReader
+    from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.protocol.actions import FileKey
     from deltalakedb.settings import Config
     from deltalakedb.transfer.importing.encoding import PreparedWindow, ReadyTail
     from deltalakedb.transfer.importing.loader import LoadTask
@@ -64,11 +65,8 @@ _SHARED: Final = frozenset({"postgres"})
 class SparkEngine:
     """Loads the first version's files by a Spark job; the driver writes the commits after it.
 
-    If there are many of those, executors parse and encode them.
-
-    Args:
-        spark: The session.
-        always: Run a job for small tables too; otherwise the driver loads them alone.
+    If there are many of those, executors parse and encode them. Unless a job is ``always`` to run, the driver
+    loads small tables alone.
     """
 
     name = "spark"
@@ -111,11 +109,20 @@ class SparkEngine:
         if not self._always and scan.rows < config.batch_size:
             return None
         ranges = split_rows(scan.rows, WINDOW, _WINDOWS_HASHED)
-        job = _DigestJob(scan, tuple(ranges), WINDOW, frozenset(tail.files.keys() | tail.tombstones.keys()))
+        touched = frozenset(tail.files.keys() | tail.tombstones.keys())
+
+        def digest(number: int) -> Iterator[FileDigest]:
+            """The digest of a range's files that no later commit touches."""
+            found = FileDigest()
+            for window in windows_of(scan, ranges[number], WINDOW):
+                for part in window.parts:
+                    add_part(found, part, touched)
+            yield found
+
         made = FileDigest()
         made.add_rows(digest_row(add) for add in tail.files.values())
         try:
-            for part in run_tasks(self._spark, len(ranges), job.run, tick):
+            for part in run_tasks(self._spark, len(ranges), digest, tick):
                 made.merge(part)
         except (LogCorruptError, OperationError) as error:
             logger.info("the driver reads the log of %s: %s", reader.store.location, error.message)
@@ -142,22 +149,13 @@ class SparkEngine:
         begun = {r.begins for r in done if r.kind == "base" and r.ends >= r.begins}
         with task.database.read() as session:
             encoders = Encoders.of(session, task.row.table_id, task.paths)
-        here = task.database.address.engine not in _SHARED or task.rate_limit > 0
+        address = task.database.address
+        here = address.engine not in _SHARED or task.rate_limit > 0
         windows = _WINDOWS_SENT if here else _WINDOWS_PER_TASK
         ranges = split_rows(scan.rows, task.plan.batch_size, windows, begun)
         if not ranges:
             return
-        job = _Job(
-            scan,
-            tuple(ranges),
-            task.plan,
-            encoders,
-            task.database.address,
-            get_config(),
-            task.row.import_id,
-            task.row.table_id,
-            task.lease,
-        )
+        job = _Job(scan, ranges, task.plan, encoders, address, get_config(), task.row, task.lease)
         rows = sum(r.ends - r.begins + 1 for r in done if r.kind == "base")
         total = task.plan.base_rows + task.plan.version - task.plan.first_version
         pace = Pace(task, total, rows, sum(r.actions for r in done))
@@ -188,7 +186,7 @@ class SparkEngine:
                 some = min(many, len(job.ranges) - at)
                 if not some:
                     return
-                yield context.run(self._prepared, job, at, some)
+                yield context.run(run_tasks, self._spark, some, partial(job.prepared, at))
                 at += some
 
         for windows in ahead(made()):
@@ -196,30 +194,23 @@ class SparkEngine:
                 batch = task.write_window(window, job.encoders)
                 pace.step(window.end - window.begin, batch.actions)
 
-    def _prepared(self, job: _Job, at: int, some: int) -> list[PreparedWindow]:
-        def work(number: int) -> Iterator[PreparedWindow]:
-            return job.prepared(at + number)
-
-        return run_tasks(self._spark, some, work)
-
 
 @dataclass(frozen=True, slots=True)
 class _Job:
     """What tasks need; it is sent to the executors."""
 
     checkpoint: CheckpointScan
-    ranges: tuple[RowRange, ...]
+    ranges: list[range]
     plan: ImportPlan
     encoders: Encoders
     address: Address
     config: Config
-    import_id: str
-    table_id: int
+    row: ImportRow
     lease: Lease
 
-    def prepared(self, number: int) -> Iterator[PreparedWindow]:
-        """The windows of a range as rows of the catalog."""
-        for window in windows_of(self.checkpoint, self.ranges[number], self.plan.batch_size):
+    def prepared(self, first: int, number: int) -> Iterator[PreparedWindow]:
+        """The windows of a range, counted from the first one of the job, as rows of the catalog."""
+        for window in windows_of(self.checkpoint, self.ranges[first + number], self.plan.batch_size):
             yield prepare(window, self.encoders)
 
     def write(self, number: int) -> Iterator[int]:
@@ -227,7 +218,7 @@ class _Job:
         with use_config(self.config):
             database = Database.open(self.address, self.config)
             try:
-                for window in ahead(self.prepared(number)):
+                for window in ahead(self.prepared(0, number)):
                     self._write(database, window)
                     yield window.begin
             finally:
@@ -238,33 +229,15 @@ class _Job:
         batch = Batch.of_window(self.plan, window)
         with database.write() as session:
             imports.check_lease(session, self.lease)
-            if not imports.claim_batch(session, self.import_id, batch.number):
+            if not imports.claim_batch(session, self.row.import_id, batch.number):
                 return
             batch.counts, batch.actions = write_window(
-                session, self.table_id, self.plan.first_version, window, self.encoders
+                session, self.row.table_id, self.plan.first_version, window, self.encoders
             )
-            imports.write_claimed_receipt(session, self.import_id, batch.receipt(session))
+            imports.write_claimed_receipt(session, self.row.import_id, batch.receipt(session))
             failpoint("import.batch_written")
             imports.check_lease(session, self.lease)
         failpoint("import.batch_done")
-
-
-@dataclass(frozen=True, slots=True)
-class _DigestJob:
-    """Sums the digests of a checkpoint's files that no later commit touches; it is sent to the executors."""
-
-    checkpoint: CheckpointScan
-    ranges: tuple[RowRange, ...]
-    window: int
-    touched: frozenset[FileKey]
-
-    def run(self, number: int) -> Iterator[FileDigest]:
-        """The digest of one range."""
-        made = FileDigest()
-        for window in windows_of(self.checkpoint, self.ranges[number], self.window):
-            for part in window.parts:
-                add_part(made, part, self.touched)
-        yield made
 
 
 def _summed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -277,10 +250,6 @@ class TailJobs:
 
     The next batches are prepared while one is written. A batch that cannot be prepared, such as one that
     changes the schema, is left to the driver, and the batches after it are encoded again.
-
-    Args:
-        spark: The session.
-        task: The import.
     """
 
     def __init__(self, spark: SparkSession, task: LoadTask) -> None:

@@ -27,9 +27,6 @@ COORDINATE: Final = f"io.delta:delta-spark_{SPARK}_2.13:{DELTA}"
 #: the oldest Java that Spark 4 supports
 OLDEST_JAVA: Final = 17
 _JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
-_INSTALL_JAVA: Final = (
-    f"install Java {OLDEST_JAVA} or newer (on Debian: apt-get install default-jre-headless), or set JAVA_HOME"
-)
 #: Spark brings these itself: its own copies come first on the class path, so others would never be used
 _IN_SPARK: Final = (
     "com.fasterxml.jackson.core",
@@ -71,29 +68,27 @@ def check_java() -> int:
     """The major version of the Java that Spark would start; SparkSetupError if it is missing or too old."""
     # in the order of Spark's own launcher
     home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    why, found = "does not run", None
+    program = f"{home}/bin/java" if home else shutil.which("java")
     if program is None:
         why = "there is none on the PATH"
     elif not Path(program).is_file():
         why = f"JAVA_HOME={home} holds no bin/java"
     else:
+        command = [program, "-version"]
         try:
-            done = subprocess.run(  # noqa: S603
-                [program, "-version"], capture_output=True, text=True, timeout=60, check=True
-            )
-            found = _JAVA_VERSION.search(done.stderr + done.stdout)
-            why = f"{program} reports no version"
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
         except (OSError, subprocess.SubprocessError) as error:
             why = f"{program} does not run: {error}"
-    if found is None:
-        raise SparkSetupError(f"Spark needs Java, and {why}", suggestion=_INSTALL_JAVA)
-    if (major := int(found[1])) < OLDEST_JAVA:
-        raise SparkSetupError(
-            f"Spark 4 needs Java {OLDEST_JAVA} or newer, and {program} is Java {major}",
-            suggestion=_INSTALL_JAVA,
-        )
-    return major
+        else:
+            found = _JAVA_VERSION.search(done.stderr + done.stdout)
+            if found is not None and int(found[1]) >= OLDEST_JAVA:
+                return int(found[1])
+            why = f"{program} is Java {found[1]}" if found else f"{program} reports no version"
+    hint = "on Debian: apt-get install default-jre-headless"
+    raise SparkSetupError(
+        f"Spark needs Java {OLDEST_JAVA} or newer, and {why}",
+        suggestion=f"install Java {OLDEST_JAVA} or newer ({hint}), or set JAVA_HOME",
+    )
 
 
 def folder() -> Path:
@@ -149,12 +144,8 @@ def _resolve(scratch: Path) -> None:
     command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", COORDINATE]
     command += ["--exclude-packages", ",".join(f"{group}:*" for group in _IN_SPARK)]
     command += ["--conf", f"spark.jars.ivy={scratch}", str(nothing)]
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(home),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
+    own = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = os.environ | own
     done = subprocess.run(  # noqa: S603
         command, env=environment, capture_output=True, text=True, errors="replace", check=False
     )

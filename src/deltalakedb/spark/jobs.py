@@ -6,7 +6,7 @@ import pickle
 import uuid
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import copy_context
-from dataclasses import dataclass
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from deltalakedb.exceptions import DeltaSqlError, OperationError, SparkSetupErro
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from deltalakedb.delta_log.checkpoint import CheckpointScan, Window
 
@@ -29,54 +29,24 @@ _RESULT_DDL: Final = "ok boolean, payload binary"
 _RESULT: Final = pa.schema([("ok", pa.bool_()), ("payload", pa.binary())])
 
 
-# ---- rows of a checkpoint ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class RowRange:
-    """The rows of a checkpoint that one task reads."""
-
-    begin: int
-    end: int
-
-
-def split_rows(rows: int, size: int, windows: int, begun: Collection[int] = ()) -> list[RowRange]:
+def split_rows(rows: int, size: int, windows: int, begun: Collection[int] = ()) -> list[range]:
     """Ranges of at most so many windows; windows whose first row is in `begun` are left out."""
-    ranges: list[RowRange] = []
+    ranges: list[range] = []
     for begin in range(0, rows, size):
         if begin in begun:
             continue
         end = min(begin + size, rows)
-        last = ranges[-1] if ranges else None
-        if last is not None and last.end == begin and end - last.begin <= windows * size:
-            ranges[-1] = RowRange(last.begin, end)
+        last = ranges[-1] if ranges else range(0)
+        if ranges and last.stop == begin and end - last.start <= windows * size:
+            ranges[-1] = range(last.start, end)
         else:
-            ranges.append(RowRange(begin, end))
+            ranges.append(range(begin, end))
     return ranges
 
 
-def windows_of(scan: CheckpointScan, rows: RowRange, size: int) -> Iterator[Window]:
-    """The windows of a range."""
-    for window in scan.windows(size, after=rows.begin):
-        if window.begin >= rows.end:
-            return
-        yield window
-
-
-# ---- jobs --------------------------------------------------------------------------------------------------
-
-
-def map_tasks(
-    spark: SparkSession, count: int, work: Callable[[int], Iterator[pa.RecordBatch]], schema: str
-) -> DataFrame:
-    """A DataFrame of the batches that `work` yields for each number below a count, one task per number."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from work(number)
-
-    return spark.range(0, count, 1, max(1, count)).mapInArrow(run, schema)
+def windows_of(scan: CheckpointScan, rows: range, size: int) -> Iterator[Window]:
+    """The windows of a range of rows."""
+    return takewhile(lambda window: window.begin < rows.stop, scan.windows(size, after=rows.start))
 
 
 def run_tasks(
@@ -90,35 +60,33 @@ def run_tasks(
     `look` is called now and then while the job runs. Of errors of tasks, the first that is not transient is
     raised: Spark repeats a task after others. See `run_monitored` for the rest.
     """
-    return run_monitored(spark, lambda: _values(map_tasks(spark, count, _results(work), _RESULT_DDL)), look)
 
-
-def _results(work: Callable[[int], Iterator[Any]]) -> Callable[[int], Iterator[pa.RecordBatch]]:
     def result(value: Any, *, ok: bool = True) -> pa.RecordBatch:
         return pa.RecordBatch.from_pydict({"ok": [ok], "payload": [pickle.dumps(value)]}, schema=_RESULT)
 
-    def run(number: int) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from map(result, work(number))
-        except DeltaSqlError as error:
-            if error.transient:
-                raise  # Spark repeats the task
-            yield result(error, ok=False)
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for number in chain.from_iterable(batch.column(0).to_pylist() for batch in batches):
+            try:
+                yield from map(result, work(number))
+            except DeltaSqlError as error:
+                if error.transient:
+                    raise  # Spark repeats the task
+                yield result(error, ok=False)
 
-    return run
+    def collect() -> list[T]:
+        values: list[T] = []
+        frame = spark.range(0, count, 1, max(1, count)).mapInArrow(run, _RESULT_DDL)
+        # as Arrow, since payloads are large: rows would be pickled once more on their way
+        for batch in frame.toArrow().to_batches():
+            for ok, payload in zip(batch.column("ok"), batch.column("payload"), strict=True):
+                # tasks run our own code: what they pickle is ours
+                value = pickle.loads(payload.as_buffer())  # noqa: S301
+                if not ok.as_py():
+                    raise value
+                values.append(value)
+        return values
 
-
-def _values(frame: DataFrame) -> list[Any]:
-    values: list[Any] = []
-    # as Arrow, since payloads are large: rows would be pickled once more on their way
-    for batch in frame.toArrow().to_batches():
-        for ok, payload in zip(batch.column("ok"), batch.column("payload"), strict=True):
-            # tasks run our own code: what they pickle is ours
-            value = pickle.loads(payload.as_buffer())  # noqa: S301
-            if not ok.as_py():
-                raise value
-            values.append(value)
-    return values
+    return run_monitored(spark, collect, look)
 
 
 def run_monitored(spark: SparkSession, job: Callable[[], T], look: Callable[[], None]) -> T:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from itertools import islice
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,43 +21,36 @@ from deltalakedb.delta_log.checkpoint_writer import (
     put_parquet,
     put_v2,
 )
-from deltalakedb.delta_log.cleanup import retention_ms
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.metastore import audit, files, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import checkpointer
-from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.drift import require_no_foreign_commits
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.settings import get_config, use_config
 from deltalakedb.spark.expressions import check_single, check_type, column_name, condition_of, path_name
-from deltalakedb.spark.jobs import map_tasks, run_monitored, run_tasks
+from deltalakedb.spark.jobs import run_monitored, run_tasks
 from deltalakedb.spark.scratch import candidates, open_for_write, run_on_scratch, runs_here
+from deltalakedb.storage.store import ObjectMeta
 from deltalakedb.table.arguments import epoch_ms
 from deltalakedb.table.handle import TableHandle
-from deltalakedb.table.maintenance.live_files import CHANGES, DataFiles, linked, referenced_files
-from deltalakedb.table.maintenance.vacuum import DEFAULT_RETENTION_MS, DELETED_FILE_RETENTION
+from deltalakedb.table.maintenance.vacuum import plan_vacuum
 from deltalakedb.table.maintenance.vacuum import vacuum as delete_files
 from deltalakedb.table.restore import restore as restore_table
-from deltalakedb.table.write_locks import oldest_pending_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import deltalake
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from deltalakedb.address import Address
-    from deltalakedb.delta_log.checkpoint_writer import CheckpointContent, CheckpointKind
-    from deltalakedb.metastore.rows import OpenTable
-    from deltalakedb.settings import Config
+    from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
+    from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.storage.store import Store
+    from deltalakedb.table.maintenance.live_files import DataFiles
 
-_HOUR_MS: Final = 3_600_000
-_FILES_DDL: Final = "path string, size bigint, modified_ms bigint"
 _FILES: Final = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
-#: files in one batch
-_BATCH: Final = 10_000
 #: folders that one task lists
 _FOLDERS_PER_TASK: Final = 16
 
@@ -90,10 +83,9 @@ def optimize(
         1
     """
     columns = [z_order_by] if isinstance(z_order_by, str) else list(z_order_by)
-    if where is not None:
-        if not isinstance(where, str):
-            raise ArgumentTypeError(f"where is SQL text, not {where!r}")
-        check_type("where", where)
+    if where is not None and not isinstance(where, str):
+        raise ArgumentTypeError(f"where is SQL text, not {where!r}")
+    check_type("where", where, optional=True)
     found = open_for_write(spark, table, storage_options)
     check_single(spark, {"where": where})
     metrics: dict[str, Any] = {}
@@ -105,7 +97,7 @@ def optimize(
         metrics.update(row["metrics"].asDict(recursive=True))
 
     with found.source.without_tracking():  # no row changes, so the operation depends on no other
-        files, _ = candidates(found, condition_of(spark, found.source.snapshot, where))
+        files, _ = candidates(found, condition_of(spark, found.snapshot, where))
     run_on_scratch(spark, found, run, files=files, reads=NOTHING)
     return metrics
 
@@ -142,15 +134,13 @@ def restore(
     """
     if (version is None) == (timestamp is None):
         raise InvalidArgumentError("a table is restored to a version or to a time", suggestion="give one")
-    if version is not None and (isinstance(version, bool) or not isinstance(version, int)):
-        raise ArgumentTypeError(f"a version is a whole number, not {version!r}")
-    if timestamp is not None and not isinstance(timestamp, str | datetime):
-        raise ArgumentTypeError(f"a time is a datetime or a text, not {timestamp!r}")
+    target, kinds = (version, (int,)) if timestamp is None else (timestamp, (str, datetime))
+    if isinstance(target, bool) or not isinstance(target, kinds):
+        raise ArgumentTypeError(f"a version is a whole number, a time a text or datetime; not {target!r}")
     found = open_for_write(spark, table, storage_options)
-    target = timestamp.isoformat() if isinstance(timestamp, datetime) else timestamp or version
     if timestamp is not None:
         found.version_at(epoch_ms(timestamp), strict=True)  # before the first commit there is nothing
-    done = restore_table(found, target)
+    done = restore_table(found, timestamp.isoformat() if isinstance(timestamp, datetime) else target)
     sizes = done.then.scan(("size",)).column("size").to_pylist()
     return {
         "table_size_after_restore": sum(sizes),
@@ -247,70 +237,33 @@ def vacuum_list(
         3
     """
     table = TableHandle.open(uri, storage_options=storage_options)
-    snapshot, root = table.source.snapshot, table.root
-    shortest = retention_ms(snapshot.metadata, DELETED_FILE_RETENTION, DEFAULT_RETENTION_MS)
-    if retention_hours is not None and retention_hours * _HOUR_MS < shortest:
-        raise InvalidArgumentError(
-            f"the table keeps removed files for {shortest // _HOUR_MS} hours, not {retention_hours}",
-            table=table.name,
-            suggestion=f"change its property {DELETED_FILE_RETENTION} first",
-        )
-    require_no_foreign_commits(table.database, table.row, root.options)
-    clock = checked_clock(table.database, table.name, root.store, dry_run=True)
-    cutoff = clock.now - (shortest if retention_hours is None else retention_hours * _HOUR_MS)
-    # before anything is read: a write in progress may be committed the next moment
-    oldest = oldest_pending_write(root.location)
-    opened = snapshots.open_table(table.database, table.name)
-    found = referenced_files(table.database, opened, cutoff=cutoff, with_changes=True)
-    data = DataFiles.of(table.database, opened, root.options)
-    before = data.oldest_orphan(clock.on_store(cutoff), oldest, clock.on_store(clock.now))
-    listed = _listed(spark, data)
-    if not found.changes_known:
-        listed = listed.where(~listed["path"].startswith(CHANGES))
-    expired = set(data.deletable(found.expired))
-    needed = found.needed | (found.expired.keys() - expired)
-    needed |= linked(root.location, needed) if root.is_local else set()
-    expired -= needed
-    kept = [True] * (len(needed) + 1) + [False] * len(expired)
-    # the empty path is no file: Spark Connect cannot infer the types of an empty frame
-    known = spark.createDataFrame(pa.table({"path": ["", *needed, *expired], "kept": kept}))
-    frame = (
-        listed.join(known, "path", "left")
-        .where(f"NOT coalesce(kept, modified_ms > {before})")
-        .selectExpr("path", "size", "modified_ms", "kept IS NULL AS unknown")
+    require_no_foreign_commits(table.database, table.row, table.root.options)
+    _record(table.database, table.row, table.version, "begin vacuum listing by Spark")
+    plan = plan_vacuum(
+        table, retention_hours, enforce=True, full=True, dry_run=True, list_files=partial(_list_files, spark)
     )
-    _record(table.database, opened, "begin vacuum listing by Spark")
-    done = run_monitored(spark, lambda: _listing(table.name, snapshot.version, frame, output), lambda: None)
-    _record(table.database, opened, "vacuum listing by Spark", files=done.num_files, bytes=done.size_bytes)
-    return done
+    rows = sorted((path, size, path in plan.strangers) for path, size in plan.files.items())
+    if output is not None:
+        frame = spark.createDataFrame(rows, "path string, size bigint, unknown boolean")
+        run_monitored(spark, lambda: frame.write.mode("errorifexists").parquet(output), lambda: None)
+    size, unknown = sum(plan.files.values()), sum(unknown for *_, unknown in rows)
+    _record(table.database, table.row, table.version, "vacuum listing by Spark", files=len(rows), bytes=size)
+    paths = tuple(path for path, *_ in rows) if output is None else None
+    return VacuumListing(table.name, plan.version, len(rows), size, unknown, paths, output)
 
 
-def _listed(spark: SparkSession, data: DataFiles) -> DataFrame:
+def _list_files(spark: SparkSession, data: DataFiles) -> Iterator[ObjectMeta]:
     """All data files below the root, listed by executors, some folders each."""
     folders, files = data.top_level()
-    here = [(m.path, m.size, m.modified_ms) for m in files]
-    tasks = [tuple(folders[at : at + _FOLDERS_PER_TASK]) for at in range(0, len(folders), _FOLDERS_PER_TASK)]
+    tasks = [folders[at : at + _FOLDERS_PER_TASK] for at in range(0, len(folders), _FOLDERS_PER_TASK)]
 
     def work(number: int) -> Iterator[pa.RecordBatch]:
-        found = (
-            (meta.path, meta.size, meta.modified_ms) for folder in tasks[number] for meta in data.list(folder)
-        )
-        while rows := list(islice(found, _BATCH)):
-            yield pa.RecordBatch.from_arrays(list(map(pa.array, zip(*rows, strict=True))), schema=_FILES)
+        found = (meta for folder in tasks[number] for meta in data.list(folder))
+        yield pa.RecordBatch.from_pylist([asdict(meta) for meta in found], schema=_FILES)
 
-    below = map_tasks(spark, len(tasks), work, _FILES_DDL)
-    return below.unionByName(spark.createDataFrame(here, _FILES_DDL)) if here else below
-
-
-def _listing(name: str, version: int, frame: DataFrame, output: str | None) -> VacuumListing:
-    if output is not None:
-        frame.write.mode("errorifexists").parquet(output)
-        frame = frame.sparkSession.read.parquet(output)
-        (row,) = frame.selectExpr("count(*)", "sum(size)", "sum(cast(unknown as int))").collect()
-        return VacuumListing(name, version, row[0], row[1] or 0, row[2] or 0, None, output)
-    rows = frame.collect()
-    sizes, unknown = (sum(row[column] for row in rows) for column in ("size", "unknown"))
-    return VacuumListing(name, version, len(rows), sizes, unknown, tuple(sorted(r["path"] for r in rows)))
+    yield from files
+    for batch in run_tasks(spark, len(tasks), work):
+        yield from (ObjectMeta(**row) for row in batch.to_pylist())
 
 
 # ---- checkpoints written by executors ----------------------------------------------------------------------
@@ -367,44 +320,29 @@ def checkpoint(
         shards = _shards(database, opened, rows_per_part)
         first, *paths = (new_sidecar_path(version, n) for n in range(1, len(shards) + 2))
         content = checkpointer.content_of(database, opened, ())
-        job = _SidecarJob(address, get_config(), name, store, replace(content, tombstones=()), shards, paths)
-        _record(database, opened, "begin checkpoint by Spark", parts=len(paths) + 1)
-        # the driver writes the first one: everything but live files
-        columns = content.schema.sidecar()
-        counts, _ = put_parquet(store, first, file_rows(content, columns), columns)
+        live, columns, config = replace(content, tombstones=()), content.schema.sidecar(), get_config()
+
+        def write_sidecar(number: int) -> Iterator[int]:
+            """Write a shard's files, and return how many; a repeated task leaves the sidecar as it is."""
+            with use_config(config), closing(Database.open(address, config)) as catalog:
+                table = snapshots.open_table(catalog, name, version)
+                batches = files.stream_files(catalog, table, between=shards[number])
+                tables = file_rows(replace(live, files=batches), columns)
+                yield put_parquet(store, paths[number], tables, columns)[0]["add"]
 
         def look() -> None:
             progress(sum(store.exists(path) for path in paths), len(paths))
 
-        counts["add"] = sum(run_tasks(spark, len(shards), job.write, look))
+        parts = len(paths) + 1
+        _record(database, opened.table, version, "begin checkpoint by Spark", parts=parts)
+        # the driver writes the first one: everything but live files
+        counts, _ = put_parquet(store, first, file_rows(content, columns), columns)
+        counts["add"] = sum(run_tasks(spark, len(shards), write_sidecar, look))
         look()
-        _record(database, opened, "checkpoint by Spark", parts=len(paths) + 1, files=counts["add"])
+        _record(database, opened.table, version, "checkpoint by Spark", parts=parts, files=counts["add"])
         return put_v2(store, content, [first, *paths], counts)
 
     return checkpointer.checkpoint(database, name, storage_options=options, write=write)
-
-
-@dataclass(frozen=True, slots=True)
-class _SidecarJob:
-    """What tasks need. The content has no files: tasks read their shards of them."""
-
-    address: Address
-    config: Config
-    table: str
-    store: Store
-    content: CheckpointContent
-    shards: tuple[tuple[int, int], ...]
-    paths: list[str]
-
-    def write(self, number: int) -> Iterator[int]:
-        """Write one sidecar; its number of files. A repeated task leaves the first one's sidecar as it is."""
-        with use_config(self.config), closing(Database.open(self.address, self.config)) as database:
-            opened = snapshots.open_table(database, self.table, self.content.version)
-            batches = files.stream_files(database, opened, between=self.shards[number])
-            columns = self.content.schema.sidecar()
-            tables = file_rows(replace(self.content, files=batches), columns)
-            counts, _ = put_parquet(self.store, self.paths[number], tables, columns)
-            yield counts["add"]
 
 
 def _shards(database: Database, opened: OpenTable, rows: int) -> tuple[tuple[int, int], ...]:
@@ -415,12 +353,6 @@ def _shards(database: Database, opened: OpenTable, rows: int) -> tuple[tuple[int
     return tuple((at, min(at + step, end)) for at in range(0, max(end, 1), step))
 
 
-def _record(database: Database, opened: OpenTable, action: str, **details: Any) -> None:
+def _record(database: Database, table: Table, version: int, action: str, **details: Any) -> None:
     with database.write() as session:
-        audit.record(
-            session,
-            action,
-            opened.table,
-            version=opened.snapshot.version,
-            **details,
-        )
+        audit.record(session, action, table, version=version, **details)

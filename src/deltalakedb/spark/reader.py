@@ -65,7 +65,7 @@ def read(
     table = open_at(uri, version, timestamp, storage_options)
     names = None
     if columns is not None:
-        names = known(list(columns), arrow_schema(table.source.snapshot.metadata.schema_string))
+        names = known(list(columns), arrow_schema(table.snapshot.metadata.schema_string))
     frame = _frame(spark, table, where)
     if where is not None:
         frame = frame.where(where)
@@ -73,7 +73,7 @@ def read(
 
 
 def _frame(spark: SparkSession, table: TableHandle, where: str | None) -> DataFrame:
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     selected = _selected_files(spark, table, where)
     if selected is None and _is_published(table):
         # delta-spark would follow any path in the log
@@ -93,7 +93,7 @@ def _selected_files(spark: SparkSession, table: TableHandle, where: str | None) 
     total = table.row.head.num_files
     if where is None or total < _MIN_FILES:
         return None
-    if (expression := condition_of(spark, table.source.snapshot, where)) is None:
+    if (expression := condition_of(spark, table.snapshot, where)) is None:
         return None
     adds = list(table.source.adds(expression))
     return adds if len(adds) <= total * _MAX_SELECTED_FRACTION else None
@@ -101,7 +101,7 @@ def _selected_files(spark: SparkSession, table: TableHandle, where: str | None) 
 
 def _is_published(table: TableHandle) -> bool:
     """Whether the table's folder has the commit of the open version."""
-    version = table.source.snapshot.version
+    version = table.snapshot.version
     return isinstance(table.source, LogSource) or (
         table.row.published_version >= version and table.root.store.exists(commit_path(version))
     )

@@ -15,7 +15,7 @@ import time
 import uuid
 import weakref
 from collections import defaultdict
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,14 +36,14 @@ from deltalakedb.protocol.features import (
     check_writable,
     without_features,
 )
-from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
+from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, ROW_TRACKING, is_on
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
-from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.row_tracking import tracks_rows
+from deltalakedb.spark.expressions import path_name
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import instant_ms
-from deltalakedb.table.handle import TableHandle, handle_of
+from deltalakedb.table.handle import TableHandle, require_handle
 from deltalakedb.table.locations import is_local
 from deltalakedb.table.roots import LENT, with_absolute_path
 from deltalakedb.table.scratch import (
@@ -55,7 +55,7 @@ from deltalakedb.table.scratch import (
     submit,
     translate_errors,
 )
-from deltalakedb.table.write_locks import WORK_FOLDER, work_name
+from deltalakedb.table.write_locks import WORK_FOLDER, remove_folder, work_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,15 +67,19 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Action, DomainMetadata
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
-    from deltalakedb.storage.store import Store
     from deltalakedb.table.roots import Root
 
 #: the setting for the number of partitions into which delta-spark divides the files of a log
 _PARTS: Final = "spark.databricks.delta.snapshotPartitions"
 _FILES_PER_PART: Final = 5_000
 _MOST_PARTS: Final = 50
-#: delta-spark's count of files by how many of their rows are deleted
-_NONE_DELETED: Final = {"deletedRecordCounts": [0] * 10}
+#: what delta-spark adds to the checksum of a log without files
+_NO_FILES: Final = {
+    "numDeletedRecordsOpt": 0,
+    "numDeletionVectorsOpt": 0,
+    "allFiles": [],
+    "deletedRecordCountsHistogramOpt": {"deletedRecordCounts": [0] * 10},
+}
 #: the logs that a session has for its reads, by a hash of their content
 _logs: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
 #: Hadoop's names of URL schemes
@@ -128,18 +132,15 @@ def require_shared_path(spark: SparkSession, location: str, probe: str, *, table
                 suggestion="write from a local session, or give the table a location that all machines mount",
             )
         return
-    if not (file := Path(probe)).exists():
-        return
-    made = file / f"seen-{uuid.uuid4().hex}.txt" if file.is_dir() else None
-    if made is not None:
-        made.write_text("seen\n")
-    try:
-        if not _is_readable(spark, made or file):
-            raise not_shared_error(location, table=table)
-    finally:
-        if made is not None:
-            made.unlink()
-    _shared.setdefault(spark, set()).add(location)
+    with ExitStack() as stack:
+        if (file := Path(probe)).is_dir():
+            file /= f"seen-{uuid.uuid4().hex}.txt"
+            file.write_text("seen\n")
+            stack.callback(file.unlink)
+        if file.exists():
+            if not _is_readable(spark, file):
+                raise not_shared_error(location, table=table)
+            _shared.setdefault(spark, set()).add(location)
 
 
 def not_shared_error(location: str, *, table: str | None = None) -> UnsupportedOperationError:
@@ -205,7 +206,7 @@ def read_files(
         place = _write_read_log(spark, encode_commit([_initial_commit_info(snapshot)]) + state, root, table)
         with log_parts(spark, len(lent)):
             # reads the log now, while the setting for short logs holds
-            spark.sql(f"DESCRIBE DETAIL delta.`{place.replace('`', '``')}`").collect()
+            spark.sql(f"DESCRIBE DETAIL {path_name(place)}").collect()
         known[key] = place
     return spark.read.format("delta").load(place)
 
@@ -221,18 +222,12 @@ def _write_read_log(spark: SparkSession, log: bytes, root: Root, table: str) -> 
     store.put(_FIRST, log)
     if here:
         weakref.finalize(spark, shutil.rmtree, above, ignore_errors=True)
+    elif root.is_local:
+        weakref.finalize(spark, remove_folder, Path(place))
     else:
-        weakref.finalize(spark, _clear, store, Path(place) if root.is_local else None)
+        weakref.finalize(spark, store.delete, _FIRST)
     require_shared_path(spark, root.location, f"{place}/{_FIRST}", table=table)
     return spark_path(place, options)
-
-
-def _clear(store: Store, folder: Path | None) -> None:
-    store.delete(_FIRST)
-    if folder is not None:
-        with suppress(OSError):  # not empty: other operations use it
-            for empty in (folder / "_delta_log", folder, folder.parent):
-                empty.rmdir()
 
 
 def _for_spark(add: Add, options: Mapping[str, str] | None) -> Add:
@@ -254,23 +249,6 @@ def _initial_commit_info(snapshot: Snapshot) -> CommitInfo:
     return CommitInfo(extra={**info, "operation": f"VERSION {snapshot.version}", "operationParameters": {}})
 
 
-def _checksum(actions: Iterable[Action], moment: int) -> dict[str, Any]:
-    """The checksum of a log without files."""
-    state = Replay().commit(actions)
-    protocol, metadata = state.require()
-    checksum = version_checksum(
-        protocol,
-        metadata,
-        num_files=0,
-        size_bytes=0,
-        txns=state.txns.values(),
-        domains=state.domains.values(),
-        in_commit_timestamp=moment if is_on(metadata, IN_COMMIT_TIMESTAMPS) else None,
-    )
-    none = {"numDeletedRecordsOpt": 0, "numDeletionVectorsOpt": 0, "allFiles": []}
-    return checksum | none | {"deletedRecordCountsHistogramOpt": _NONE_DELETED}
-
-
 # ---- operations --------------------------------------------------------------------------------------------
 
 
@@ -283,13 +261,8 @@ def open_for_write(
     check_delta(spark)
     if isinstance(table, str | Address):
         found = TableHandle.open(table, storage_options=storage_options)
-    elif (handle := handle_of(table)) is not None:
-        found = handle
     else:
-        raise InvalidArgumentError(
-            f"{table.table_uri} is a plain Delta table without a catalog",
-            suggestion="use delta-spark for it, or import it into a catalog first",
-        )
+        found = require_handle(table)
     found.refresh()
     return found
 
@@ -326,11 +299,9 @@ def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadS
     Raises:
         UnsupportedOperationError: Some are files of an open transaction, whose commit assigns their row ids.
     """
-    source = table.source
+    source, snapshot = table.source, table.snapshot
     files = list(source.adds(where))
-    tracked = tracks_rows(source.snapshot.protocol) and is_on(
-        source.snapshot.metadata, "delta.enableRowTracking"
-    )
+    tracked = tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, ROW_TRACKING)
     if tracked and any(add.base_row_id is None for add in files):
         raise UnsupportedOperationError(
             "rows of this transaction get their row ids when it commits, and cannot be rewritten before",
@@ -347,7 +318,7 @@ def replaced_files(table: TableHandle, new: Iterable[Action], *, dynamic: bool) 
 
     Partitions are compared by value: delta-spark compares strings, which writers spell differently.
     """
-    partly = dynamic and table.source.snapshot.metadata.partition_columns
+    partly = dynamic and table.snapshot.metadata.partition_columns
     adds = (action for action in new if isinstance(action, Add))
     return removes(in_partitions_of(table.source, adds) if partly else table.source.adds())
 
@@ -359,7 +330,7 @@ def run_on_scratch(
     *,
     files: Sequence[Add],
     reads: ReadSet,
-    replaced: Callable[[Harvest], list[Action]] = lambda _: [],
+    replaced: Callable[[Sequence[Action]], list[Action]] | None = None,
 ) -> tuple[Mapping[str, Any], Committed | None] | None:
     """Run an operation of delta-spark on some files of a table, and commit what it did.
 
@@ -369,16 +340,12 @@ def run_on_scratch(
         run: Calls delta-spark on the table at a path.
         files: The files that delta-spark sees.
         reads: What the operation depends on, for the check for conflicts.
-        replaced: Further removes, of files that delta-spark does not see.
+        replaced: Further removes for what delta-spark did, of files that it does not see.
 
     Returns:
         delta-spark's metrics, and the commit (None in a transaction); None if there was nothing to do.
-
-    Raises:
-        ConflictError: Another writer changed something that the operation depends on.
-        OperationError: delta-spark refused it, for example because of a row that violates a constraint.
     """
-    snapshot = table.source.snapshot
+    snapshot = table.snapshot
     check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
     domains = snapshots.domains(table.database, table.row, snapshot.version)
     failpoint("data.before")
@@ -388,7 +355,7 @@ def run_on_scratch(
         with translate_delta_errors(ErrorContext.at(table)):
             run(str(scratch.folder))
         harvest = scratch.harvest()
-        more = replaced(harvest)
+        more = [] if replaced is None else replaced(harvest.actions)
         infos = [action for action in harvest.actions if isinstance(action, CommitInfo)]
         if not more and len(infos) == len(harvest.actions):
             return None
@@ -418,23 +385,31 @@ class SparkScratch(Scratch):
         store.put(_FIRST, encode_commit(actions))
         if not lent:
             # without it delta-spark replays the log in jobs that take longer than a small write
-            write_checksum(store, 0, _checksum(actions, info.extra["inCommitTimestamp"]))
+            timed = is_on(snapshot.metadata, IN_COMMIT_TIMESTAMPS)
+            checksum = version_checksum(
+                protocol,
+                snapshot.metadata,
+                num_files=0,
+                size_bytes=0,
+                txns=(),
+                domains=domains.values(),
+                in_commit_timestamp=info.extra["inCommitTimestamp"] if timed else None,
+            )
+            write_checksum(store, 0, checksum | _NO_FILES)
 
     def harvest(self) -> Harvest:
         """What delta-spark did. The commit assigns the row ids of new files."""
         found = super().harvest()
         adds = [action for action in found.actions if isinstance(action, Add)]
         new = dict.fromkeys((*found.new_files, *filter(None, map(self._new_vector, adds))))
-        if self._tracked:
-            known = {real.path for _, real in self._lent.values()}
+        known = {real.path for _, real in self._lent.values()}
 
-            def untracked(action: Action) -> Action:
-                if not isinstance(action, Add) or action.path in known:
-                    return action
-                return replace(action, base_row_id=None, default_row_commit_version=None)
+        def untracked(action: Action) -> Action:
+            if not self._tracked or not isinstance(action, Add) or action.path in known:
+                return action
+            return replace(action, base_row_id=None, default_row_commit_version=None)
 
-            found = found.each(untracked)
-        return replace(found, new_files=tuple(new))
+        return replace(found.each(untracked), new_files=tuple(new))
 
     def _new_vector(self, add: Add) -> str | None:
         vector = add.deletion_vector
@@ -495,12 +470,12 @@ def translate_delta_errors(about: ErrorContext) -> Iterator[None]:
 
 def _java_message(error: Any) -> str:
     """The message at the bottom of a Java error, or of the error that PySpark failed to convert."""
-    first: Any = error
-    while first is not None:
-        java, message = getattr(first, "java_exception", None), None
+    at: Any = error
+    while at is not None:
+        java, message = getattr(at, "java_exception", None), None
         while java is not None:
             message, java = java.getMessage() or message, java.getCause()
         if message and _UNKNOWN_CLASS not in message:
             return str(message)
-        first = first.__context__
+        at = at.__context__
     return str(error).partition("\n\tat ")[0]

@@ -6,9 +6,9 @@ import os
 import re
 import socket
 import sys
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from deltalakedb.exceptions import (
     ArgumentTypeError,
@@ -60,12 +60,11 @@ def session(
     remote: str | None = None,
     config: Mapping[str, str] | None = None,
     builder: SparkSession.Builder | None = None,
-    log_level: str = "ERROR",
 ) -> SparkSession:
     """A Spark session that reads and writes Delta: a new one, or the one that is running.
 
     In a program started by ``spark-submit`` it is the submitted session: master, name, jars and log level are
-    those of the submission.
+    those of the submission. Any other one logs errors only, until you call ``sparkContext.setLogLevel``.
 
     Args:
         master: Where Spark runs: ``local[*]`` by default, or a cluster's URL.
@@ -74,7 +73,6 @@ def session(
             settings are the server's own. ``local[*]`` starts one in this process, at a free port.
         config: Further settings of Spark, which override ours.
         builder: A builder with settings of its own, to be completed.
-        log_level: The lowest level that Spark logs.
 
     Raises:
         MissingExtraError: PySpark or delta-spark is not installed.
@@ -86,25 +84,21 @@ def session(
         >>> spark.range(3).count()
         3
     """
-    made = _session(master, remote, app_name, config or {}, builder, log_level)
+    made = start(master, remote=remote, app_name=app_name, config=config, builder=builder)
     if remote is None:
         check_delta(made)
     return made
 
 
-def start(master: str | None = None, *, remote: str | None = None) -> SparkSession:
-    """As `session`, but a running or submitted session need not have Delta: jobs on metadata do without."""
-    return _session(master, remote)
-
-
-def _session(
-    master: str | None,
-    remote: str | None,
+def start(
+    master: str | None = None,
+    *,
+    remote: str | None = None,
     app_name: str = "deltalakedb",
-    config: Mapping[str, str] = MappingProxyType({}),
+    config: Mapping[str, str] | None = None,
     builder: SparkSession.Builder | None = None,
-    log_level: str = "ERROR",
 ) -> SparkSession:
+    """As `session`, but a running or submitted session need not have Delta: jobs on metadata do without."""
     if master is not None and remote is not None:
         raise InvalidArgumentError(
             "a session has a master or a remote server, not both", suggestion="leave one of the two out"
@@ -112,7 +106,7 @@ def _session(
     check_versions()
     sql = require("pyspark.sql", "spark", "Spark")
     building = sql.SparkSession.builder if builder is None else builder
-    settings: dict[str, Any] = dict(config)
+    settings: dict[str, Any] = dict(config or {})
     if master is None and remote is None and _SUBMITTED in os.environ:
         return _started(building.config(map=settings).getOrCreate)
     building = building.appName(app_name)
@@ -120,8 +114,7 @@ def _session(
         check_connect(remote)
         if not remote.startswith("local"):
             return _started(building.remote(remote).config(map=settings).getOrCreate)
-        settings = _new_settings(building, settings)
-        return _started(lambda: _serve(remote, settings))
+        return _started(partial(_serve, remote, _new_settings(building, settings)))
     # the settings that are fixed when Spark starts cannot be changed in a running session
     if sql.SparkSession.getActiveSession() is None:
         if master is not None:
@@ -129,7 +122,7 @@ def _session(
         settings = {"spark.master": "local[*]", **_new_settings(building, settings)}
     settings |= {} if master is None else {"spark.master": master}
     made = _started(building.config(map=settings).getOrCreate)
-    made.sparkContext.setLogLevel(log_level)
+    made.sparkContext.setLogLevel("ERROR")
     return made
 
 
@@ -164,14 +157,10 @@ def check_master(master: str) -> None:
 
 def check_connect(remote: str) -> None:
     """Check that Spark Connect's client is installed, and that a server answers unless it is started here."""
-    for module in ("grpc", "grpc_status", "google.rpc", "zstandard"):
-        if not available(module):
-            raise MissingExtraError(
-                f"{module} is needed for Spark Connect and is not installed",
-                suggestion="pip install 'pyspark[connect]'",
-                module=module,
-                extra="spark",
-            )
+    modules = ("grpc", "grpc_status", "google.rpc", "zstandard")
+    if missing := next((module for module in modules if not available(module)), None):
+        what, fix = "is needed for Spark Connect and is not installed", "pip install 'pyspark[connect]'"
+        raise MissingExtraError(f"{missing} {what}", suggestion=fix, module=missing, extra="spark")
     if remote.startswith("local"):
         return
     hint = "give sc://host:port of a running Spark Connect server, or local[*] to start one here"
@@ -201,16 +190,15 @@ def _serve(master: str, settings: Mapping[str, str]) -> SparkSession:
     unless the settings name one.
     """
     connect = require("pyspark.sql.connect.session", "spark", "Spark Connect").SparkSession
-    context = require("pyspark", "spark", "Spark").SparkContext
-    if (running := connect.getActiveSession()) is None:
-        connect._start_connect_server(master, {_CONNECT_PORT: "0", **settings})  # noqa: SLF001
-        os.environ |= dict.fromkeys(_CONNECT_MARKS, "1")
-        jvm = context._jvm  # noqa: SLF001
-        service = getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
-        port = getattr(service, "MODULE$").localPort()
-        running = connect.builder.remote(f"sc://localhost:{port}").getOrCreate()
-    found: SparkSession = running
-    return found
+    running: SparkSession | None = connect.getActiveSession()
+    if running is not None:
+        return running
+    connect._start_connect_server(master, {_CONNECT_PORT: "0", **settings})  # noqa: SLF001
+    os.environ |= dict.fromkeys(_CONNECT_MARKS, "1")
+    jvm = require("pyspark", "spark", "Spark").SparkContext._jvm  # noqa: SLF001
+    service = getattr(jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(service, "MODULE$").localPort()
+    return cast("SparkSession", connect.builder.remote(f"sc://localhost:{port}").getOrCreate())
 
 
 def _started(start: Callable[[], SparkSession]) -> SparkSession:

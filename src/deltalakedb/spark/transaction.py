@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from deltalakedb.catalog import Catalog
 from deltalakedb.exceptions import InvalidArgumentError, TableMissingError
@@ -21,9 +22,25 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import Column, DataFrame, SparkSession
+    import deltalake
+    from pyspark.sql import DataFrame, SparkSession
 
     from deltalakedb.table.transaction import Transaction
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _on_table(
+    operation: Callable[Concatenate[SparkSession, deltalake.DeltaTable, P], T],
+) -> Callable[Concatenate[SparkTransaction, str, P], T]:
+    """An operation on a table of the transaction, by its name; further arguments are the operation's."""
+
+    @wraps(operation)
+    def run(self: SparkTransaction, name: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return operation(self._spark, self._transaction.table(name), *args, **kwargs)
+
+    return run
 
 
 class SparkTransaction:
@@ -32,9 +49,8 @@ class SparkTransaction:
     Every operation sees the earlier changes of the transaction, by Spark or not. Nothing is visible to other
     processes before the transaction commits.
 
-    Args:
-        transaction: The transaction.
-        spark: A session with Delta.
+    ``merge``, ``update``, ``delete``, ``optimize`` and ``restore`` take a table's name, then the arguments of
+    the functions of the same names.
 
     Example:
         >>> with catalog.transaction() as tx:
@@ -51,7 +67,7 @@ class SparkTransaction:
     def read(self, name: str, *, where: str | None = None) -> DataFrame:
         """A table as the transaction sees it now. The read takes part in the check for conflicts."""
         table = require_handle(self._transaction.table(name))
-        snapshot = table.source.snapshot
+        snapshot = table.snapshot
         adds = list(table.source.adds(condition_of(self._spark, snapshot, where)))
         frame = read_files(self._spark, snapshot, adds, table.root, table=name)
         return frame if where is None else frame.where(where)
@@ -72,38 +88,17 @@ class SparkTransaction:
         try:
             table = require_handle(self._transaction.table(name))
         except TableMissingError:
-            create = request.creation(name, configuration)
+            create = request.creation(name, configuration, location)
             self._transaction._create(name, location, create, create_options=CREATE_OPTIONS)  # noqa: SLF001
         else:
             table.refresh()
             request.apply(table)
 
-    def merge(
-        self, name: str, source: DataFrame, condition: str | Column, **aliases: Any
-    ) -> dml.MergeBuilder:
-        """Begin a merge; clauses and arguments as in `merge`."""
-        return dml.merge(self._spark, self._transaction.table(name), source, condition, **aliases)
-
-    def update(
-        self,
-        name: str,
-        set: Mapping[str, str | Column],  # noqa: A002 - as delta-spark calls it
-        condition: str | Column | None = None,
-    ) -> dict[str, int]:
-        """Update rows; arguments as in `update`."""
-        return dml.update(self._spark, self._transaction.table(name), set, condition)
-
-    def delete(self, name: str, condition: str | Column | None = None) -> dict[str, int]:
-        """Delete rows; arguments as in `delete`."""
-        return dml.delete(self._spark, self._transaction.table(name), condition)
-
-    def optimize(self, name: str, **arguments: Any) -> dict[str, Any]:
-        """Combine small files; arguments as in `optimize`."""
-        return maintenance.optimize(self._spark, self._transaction.table(name), **arguments)
-
-    def restore(self, name: str, **arguments: Any) -> dict[str, int]:
-        """Restore an earlier version; arguments as in `restore`."""
-        return maintenance.restore(self._spark, self._transaction.table(name), **arguments)
+    merge = _on_table(dml.merge)
+    update = _on_table(dml.update)
+    delete = _on_table(dml.delete)
+    optimize = _on_table(maintenance.optimize)
+    restore = _on_table(maintenance.restore)
 
 
 # ---- batches of a stream -----------------------------------------------------------------------------------

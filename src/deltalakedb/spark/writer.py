@@ -24,18 +24,17 @@ from deltalakedb.spark.scratch import (
 )
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.table.handle import warn_nothing_written
-from deltalakedb.table.locations import place_for
+from deltalakedb.table.locations import normal_location
 from deltalakedb.table.scratch import ErrorContext
 from deltalakedb.table.write.write import CreateOptions, create_with, exists, known_mode, open_existing
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.table.handle import TableHandle
-    from deltalakedb.table.scratch import Harvest
 
 CREATE_OPTIONS: Final = CreateOptions(handled_features=SPARK_FEATURES)
 Mode = Literal["error", "errorifexists", "append", "overwrite", "ignore"]
@@ -102,13 +101,10 @@ def write(
     address = uri if isinstance(uri, Address) else parse_address(str(uri))
     table = open_existing(address, storage_options)
     if table is None:
-        database, name = Database.open(address), address.table or ""
-        database.ensure()
-        place = place_for(database, name, address.location)
+        name, place = address.require_table(), address.location
         create = request.creation(name, configuration, place)
-        create_with(
-            database, name, place, create, storage_options=storage_options, create_options=CREATE_OPTIONS
-        )
+        at = Database.open(address)
+        create_with(at, name, place, create, storage_options=storage_options, create_options=CREATE_OPTIONS)
         return 0
     table.check_location(address.location)
     if request.mode not in ("error", "ignore"):
@@ -134,13 +130,7 @@ class WriteRequest:
     def of(
         cls, df: DataFrame, mode: str, *, options: Mapping[str, Any] | None = None, **arguments: Any
     ) -> WriteRequest:
-        """A request from the arguments of `write`; options that mean the same as an argument become it.
-
-        Names of options are case-insensitive, as in Spark.
-
-        Raises:
-            InvalidArgumentError: Options contradict each other or the arguments, or are not supported.
-        """
+        """A request from the arguments of `write`; options that mean the same as an argument become it."""
         if options is not None and not isinstance(options, Mapping):
             raise ArgumentTypeError(f"options are a mapping from names to values, not {options!r}")
         # false is the default of dynamic
@@ -186,12 +176,15 @@ class WriteRequest:
         check_delta(self.df.sparkSession)
 
     def creation(
-        self, table: str, properties: Mapping[str, str] | None, location: str | None = None
+        self,
+        table: str,
+        properties: Mapping[str, str] | None,
+        location: str | os.PathLike[str] | None,
     ) -> Callable[[str], None]:
         """A function that lets delta-spark create a table of the rows at a path."""
 
         def create(folder: str) -> None:
-            place = location or str(Path(folder).parents[1])
+            place = normal_location(location or Path(folder).parents[1])
             require_shared_path(self.df.sparkSession, place, folder, table=table)
             with translate_delta_errors(ErrorContext(table)):
                 self._save(folder, "append", properties or {})
@@ -204,24 +197,24 @@ class WriteRequest:
             return None
         if self.mode == "error":
             raise exists(table)
-        if self.app_id is not None and self.version is not None and _done(table, self.app_id, self.version):
-            warn_nothing_written(table.name)
-            return None
+        if self.app_id is not None and self.version is not None:
+            recorded = table.source.committed_version(self.app_id)
+            # a transaction may write one version in several operations; only a higher one makes it late
+            noted = table.source.txn_version(self.app_id)
+            late = noted is not None and noted > self.version
+            if late or (recorded is not None and recorded >= self.version):
+                warn_nothing_written(table.name)
+                return None
         spark, options = self.df.sparkSession, dict[str, str]()
-        files, reads = list[Add](), NOTHING
+        files, reads, replaced = list[Add](), NOTHING, None
         if self.mode == "overwrite":
             # the session's default must not turn one kind of overwrite into another
             options["partitionOverwriteMode"] = "dynamic" if self.dynamic else "static"
-            reads = EVERYTHING
+            reads, replaced = EVERYTHING, partial(replaced_files, table, dynamic=self.dynamic)
         if self.replace_where is not None:
             options["replaceWhere"] = self.replace_where
-            files, reads = candidates(table, condition_of(spark, table.source.snapshot, self.replace_where))
-
-        def replaced(harvest: Harvest) -> list[Action]:
-            if self.mode != "overwrite" or self.replace_where is not None:
-                return []
-            return replaced_files(table, harvest.actions, dynamic=self.dynamic)
-
+            files, reads = candidates(table, condition_of(spark, table.snapshot, self.replace_where))
+            replaced = None
         save = partial(self._save, mode=self.mode, more=options)
         done = run_on_scratch(spark, table, save, files=files, reads=reads, replaced=replaced)
         committed = None if done is None else done[1]
@@ -273,12 +266,3 @@ def _argument(name: str, value: Any) -> tuple[str, Any]:
     if argument == "version" and not text.isdecimal():
         raise InvalidArgumentError(f"txnVersion is a whole number, not {text!r}")
     return argument, meanings[text.lower()] if meanings else int(text) if argument == "version" else text
-
-
-def _done(table: TableHandle, app_id: str, version: int) -> bool:
-    recorded = table.source.committed_version(app_id)
-    if recorded is not None and recorded >= version:
-        return True
-    # a transaction may write one version in several operations; only a higher one makes it late
-    noted = table.source.txn_version(app_id)
-    return noted is not None and noted > version

@@ -8,12 +8,11 @@ import os
 import shutil
 import tempfile
 import threading
-from http.client import HTTPException
+from contextlib import closing
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, Request, build_opener
 
 from deltalakedb.address import Address, parse_address
 from deltalakedb.exceptions import (
@@ -150,28 +149,22 @@ def _token_file(given: str | os.PathLike[str] | None) -> Path | None:
 def _check_service(url: str, file: Path | None) -> None:
     """Check that the service answers a request for a path that belongs to no table, and accepts the token."""
     token = token_of(get_config()) if file is None else read_token(file)
+    headers = {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # the port
-        valid = False
-    if not valid:
+        client = {"http": HTTPConnection, "https": HTTPSConnection}[parts.scheme if parts.hostname else ""]
+        connection = client(parts.hostname or "", parts.port, timeout=30)
+    except (KeyError, ValueError) as error:
         raise InvalidArgumentError(
             f"{url!r} is not the URL of a service", suggestion="write http://host:port, or https:// with TLS"
-        )
-    headers = {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}
-    request = Request(url + _PROBE_PATH, data=b"", headers=headers, method="POST")  # noqa: S310 - checked above
+        ) from error
     try:
-        # Spark's own client uses no proxy either
-        with build_opener(ProxyHandler({})).open(request, timeout=30) as reply:
-            answer = reply.headers.get(ANSWER_HEADER)
-    except HTTPError as error:
-        with error:
-            answer = error.headers.get(ANSWER_HEADER)
+        with closing(connection):
+            connection.request("POST", parts.path + _PROBE_PATH, b"", headers)
+            answer = connection.getresponse().headers.get(ANSWER_HEADER)
     except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
         raise SparkSetupError(
-            f"the commit service at {url} does not answer: {reason}", suggestion=_START_ONE
+            f"the commit service at {url} does not answer: {error}", suggestion=_START_ONE
         ) from error
     if answer == "unauthorized":
         raise SparkSetupError(
@@ -218,7 +211,7 @@ def _in_process(address: Address, tables: Mapping[str, str]) -> tuple[str, Path]
 
 @atexit.register
 def _stop_all() -> None:
-    """Stop the services of this process, once requests in progress are answered."""
+    """Stop the services of this process; requests in progress are answered."""
     with _lock:
         mine = [service for (process, *_), service in _running.items() if process == os.getpid()]
         _running.clear()

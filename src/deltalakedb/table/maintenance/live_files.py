@@ -87,18 +87,20 @@ class DataFiles:
         return folders, files
 
     def orphans(
-        self, known: Collection[str], *, before: int, pending: int | None, now: int
+        self,
+        known: Collection[str],
+        listed: Iterable[ObjectMeta],
+        *,
+        before: int,
+        pending: int | None,
+        now: int,
     ) -> Iterator[ObjectMeta]:
-        """Files that are not among the known ones, and are old enough."""
-        before = self.oldest_orphan(before, pending, now)
-        strange = [meta for meta in self.list() if meta.modified_ms <= before and meta.path not in known]
+        """The listed files that are not among the known ones, and older than any pending write."""
+        before = before if pending is None else min(before, pending)
+        before = before if is_local(self.root) else min(before, now - REMOTE_GRACE_MS)
+        strange = [meta for meta in listed if meta.modified_ms <= before and meta.path not in known]
         behind_links = linked(self.root, known) if strange and is_local(self.root) else frozenset[str]()
         return (meta for meta in strange if meta.path not in behind_links)
-
-    def oldest_orphan(self, before: int, pending: int | None, now: int) -> int:
-        """The time before which an orphan was written, by the retention and the oldest pending write."""
-        before = before if pending is None else min(before, pending)
-        return before if is_local(self.root) else min(before, now - REMOTE_GRACE_MS)
 
     def deletable(self, paths: Iterable[str]) -> Sequence[str]:
         """Those of some paths that may be deleted: the rule of vacuum, gc and listings.

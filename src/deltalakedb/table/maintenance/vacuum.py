@@ -40,7 +40,7 @@ from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.write_locks import oldest_pending_write, operation_folders, remove_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import deltalake
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.actions import Action
+    from deltalakedb.storage.store import ObjectMeta
 
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
@@ -60,7 +61,7 @@ _RETRIES: Final = 10
 
 
 @dataclass(slots=True)
-class _Vacuum:
+class Vacuum:
     """The files that a vacuum deletes, recorded in the database before the first deletion.
 
     They are chosen while the head is locked, from what no version has then. From there on a commit that adds
@@ -127,7 +128,7 @@ def vacuum(
         coordinator.handle_foreign_commits(table.row)
         table.update()
     require_no_foreign_commits(table.database, table.row, table.root.options)
-    run = _plan(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
+    run = plan_vacuum(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
     if dry_run:
         return list(run.files)
     _end_interrupted(table, run.files)
@@ -154,15 +155,17 @@ def _end_interrupted(table: TableHandle, due: Collection[str]) -> None:
             vacuumed.end(session, table.row.table_id, [decode_path(path) for path in gone])
 
 
-def _plan(
+def plan_vacuum(
     table: TableHandle,
     retention_hours: int | None,
-    keep_versions: Sequence[int] | None,
+    keep_versions: Sequence[int] | None = None,
     *,
     enforce: bool,
     full: bool,
     dry_run: bool,
-) -> _Vacuum:
+    list_files: Callable[[DataFiles], Iterable[ObjectMeta]] = DataFiles.list,
+) -> Vacuum:
+    """What a vacuum of the newest version would delete: files that exist, and may be deleted."""
     source = table.source
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)
@@ -188,7 +191,7 @@ def _plan(
     if full:
         before, now = clock.on_store(cutoff), clock.on_store(clock.now)
         known = found.needed | found.expired.keys()
-        for meta in data.orphans(known, before=before, pending=pending, now=now):
+        for meta in data.orphans(known, list_files(data), before=before, pending=pending, now=now):
             sizes[meta.path] = meta.size
             strangers[meta.path] = meta.modified_ms
     if not found.changes_known:
@@ -200,7 +203,7 @@ def _plan(
         "specifiedRetentionMillis": str(retention),
         "defaultRetentionMillis": str(shortest),
     }
-    return _Vacuum(table, table.row, source.snapshot.version, sizes, strangers, parameters)
+    return Vacuum(table, table.row, source.snapshot.version, sizes, strangers, parameters)
 
 
 def _hours(value: Any) -> int:
@@ -221,7 +224,7 @@ def _versions(wanted: Any) -> list[int]:
     return sorted({v for v in versions if v is not None})
 
 
-def _delete(run: _Vacuum) -> list[str]:
+def _delete(run: Vacuum) -> list[str]:
     """Delete the recorded files, except those that other writers have added again or are about to commit.
 
     Commits that are adopted from the log are not refused, so live files are checked before each batch, and so
@@ -339,7 +342,7 @@ def collect(
     whole = table.head.first_version == 0 and commits.tail_start(database, table) <= 1
     strangers = {
         meta.path: meta
-        for meta in data.orphans(known, before=before, pending=pending, now=now)
+        for meta in data.orphans(known, data.list(), before=before, pending=pending, now=now)
         # older ones may belong to versions from before the import
         if meta.modified_ms >= created and (whole or not meta.path.startswith(CHANGES))
     }
