@@ -7,7 +7,6 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -44,12 +43,10 @@ def test_constraints_name_no_host() -> None:
     assert "://" not in (ROOT / "constraints.txt").read_text()
 
 
-@pytest.mark.parametrize(
-    "target", ["install", "demo", "test", "lint", "format", "bench", "java", "azurite", "logstore", "clean"]
-)
-def test_make_help_lists_the_target(target: str) -> None:
+def test_make_help_lists_every_target() -> None:
     listing = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert re.search(rf"^  make {target} ", listing, re.MULTILINE)
+    targets = {"install", "demo", "test", "lint", "format", "bench", "java", "azurite", "logstore", "clean"}
+    assert targets <= set(re.findall(r"^  make (\w+) ", listing, re.MULTILINE))
 
 
 def test_ci_runs_lint_and_test() -> None:

@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from contextlib import contextmanager
 from functools import cache, reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -18,9 +19,11 @@ from deltalakedb.spark.logstore import CLASS, JAR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     import pyarrow as pa
+
+#: for sessions of programs that tests start
+os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).with_name("spark_conf")))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The reference pages of the leaves say what the code says."""
+"""The reference pages of addresses, settings, errors and signals say what the code says."""
 
 from __future__ import annotations
 
