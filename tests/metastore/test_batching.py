@@ -69,6 +69,13 @@ def test_a_query_sees_the_changes_that_wait(database: Database) -> None:
         assert session.rows("SELECT value FROM dl_settings") == [("2",)]
 
 
+def test_a_users_query_sees_the_changes_that_wait(database: Database) -> None:
+    with database.write() as session:
+        session.insert("dl_settings", COLUMNS, [("a", "0")])
+        assert session.query("SELECT name FROM dl_settings")["name"].to_pylist() == ["a"]
+    assert settings(database) == {"a": "0"}
+
+
 def test_many_rows_do_not_wait(database: Database) -> None:
     with database.write() as session:
         session.insert("dl_settings", COLUMNS, [("first", "x")])

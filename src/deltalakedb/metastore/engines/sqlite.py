@@ -151,6 +151,7 @@ class SqliteSession(Session):
             raise self.engine.translate(error) from error
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+        self.flush()  # the rules are for the user's query alone
         with self._watched(_Rules(reads=True), not_a_query):
             return super().query(sql, params)
 
