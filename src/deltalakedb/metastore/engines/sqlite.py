@@ -216,7 +216,7 @@ class SqliteSession(Session):
     def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
         try:
             self._connection.executemany(sql, params)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError, OverflowError) as error:  # the last two: it cannot store a value
             raise self.engine.translate(error) from error
 
 
