@@ -91,6 +91,19 @@ def test_a_value_that_cannot_be_stored_does_not_make_the_outcome_unknown(
         assert session.row("SELECT count(*) FROM dl_namespaces") == (int(not refused),)
 
 
+@pytest.mark.parametrize("engine_name", ["postgres"])
+def test_a_value_that_cannot_be_sent_costs_no_connection(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(connection: object) -> object:
+        raise AssertionError("the connection works")
+
+    monkeypatch.setattr(database.engine, "replace", refuse)
+    for lend in (database.read, database.write):
+        with pytest.raises(CatalogError, match="NUL"), lend() as session:
+            session.row("SELECT value FROM dl_settings WHERE name = ?", ("a\0",))
+
+
 def test_many_rows_do_not_wait(database: Database) -> None:
     with database.write() as session:
         session.insert("dl_settings", COLUMNS, [("first", "x")])

@@ -174,6 +174,8 @@ class PostgresSession(Session):
                     for statement in self._begin:
                         self.connection.execute(statement)
                     found = ask()
+            except self.engine.driver.DataError as error:  # the driver's own have no SQLSTATE either
+                raise self.engine.translate(error) from error
             except self.engine.driver.Error as error:
                 dead = self.connection.closed or _lost(error)
                 if not (again and dead and (self._begin or self._retry)):
