@@ -186,10 +186,11 @@ def append_by_id(uri: str, folder: str, writer: int) -> list[str]:
 
 def append_once(uri: str, folder: str, writer: int) -> dict[str, list[int]]:
     """Append rows by plain writes; which ones certainly failed, and which ones nobody knows of."""
-    catalog = Catalog(uri)
+    catalog = None
     failed, unknown = [], []
     for number in range(writer * 1000, writer * 1000 + ROWS):
         try:
+            catalog = catalog or Catalog(uri)
             catalog.write("t", ids(number), mode="append")
         except CommitUnknownError:
             unknown.append(number)

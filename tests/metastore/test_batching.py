@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,6 +68,40 @@ def test_a_query_sees_the_changes_that_wait(database: Database) -> None:
         assert session.row("SELECT value FROM dl_settings WHERE name = 'a'") == ("1",)
         session.update_rows("dl_settings", ("value",), "name", [("2", "a")])
         assert session.rows("SELECT value FROM dl_settings") == [("2",)]
+
+
+def test_a_users_query_sees_the_changes_that_wait(database: Database) -> None:
+    with database.write() as session:
+        session.insert("dl_settings", COLUMNS, [("a", "0")])
+        assert session.query("SELECT name FROM dl_settings")["name"].to_pylist() == ["a"]
+    assert settings(database) == {"a": "0"}
+
+
+@pytest.mark.parametrize("value", ["\udcff", "\0"])
+def test_a_value_that_cannot_be_stored_does_not_make_the_outcome_unknown(
+    database: Database, value: str
+) -> None:
+    """It is found when the changes are made, which may be together with the COMMIT."""
+    refused = value != "\0" or database.dialect.name == "postgres"
+    with pytest.raises(CatalogError) if refused else nullcontext(), database.write() as session:
+        session.insert("dl_namespaces", ("name", "properties", "created_at"), [("n", "{}", 1)])
+        session.insert("dl_settings", COLUMNS, [("a", value)])
+    assert settings(database) == ({} if refused else {"a": value})
+    with database.read() as session:
+        assert session.row("SELECT count(*) FROM dl_namespaces") == (int(not refused),)
+
+
+@pytest.mark.parametrize("engine_name", ["postgres"])
+def test_a_value_that_cannot_be_sent_costs_no_connection(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(connection: object) -> object:
+        raise AssertionError("the connection works")
+
+    monkeypatch.setattr(database.engine, "replace", refuse)
+    for lend in (database.read, database.write):
+        with pytest.raises(CatalogError, match="NUL"), lend() as session:
+            session.row("SELECT value FROM dl_settings WHERE name = ?", ("a\0",))
 
 
 def test_many_rows_do_not_wait(database: Database) -> None:

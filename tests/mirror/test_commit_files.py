@@ -50,6 +50,19 @@ def test_what_another_writer_put_there_is_foreign(log: Catalog, root: Path) -> N
     assert state(log, root, 1) == "foreign"
 
 
+def test_a_version_that_is_committed_during_the_look_is_ours(
+    catalog: Catalog, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, store = catalog.describe("t"), open_store(str(root))
+
+    def late(path: str) -> bool:
+        append(catalog, 1)
+        return commit_file(root, 1).exists()
+
+    monkeypatch.setattr(store, "exists", late)
+    assert commit_file_state(catalog._database, table, store, 1) == "ours"
+
+
 @pytest.mark.parametrize("data", [b"", b"no JSON", None])
 def test_a_published_file_that_was_spoiled_is_damaged(log: Catalog, root: Path, data: bytes | None) -> None:
     file = commit_file(root, 1)

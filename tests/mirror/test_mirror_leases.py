@@ -12,7 +12,7 @@ import pytest
 
 from deltalakedb import Catalog
 from deltalakedb.exceptions import CatalogBusyError, DeltaSqlError
-from deltalakedb.metastore import leases
+from deltalakedb.metastore import imports, leases
 from deltalakedb.mirror.checkpointer import checkpoint_lease
 from support.mirrors import append
 from support.processes import Child, until
@@ -206,6 +206,41 @@ def test_of_many_contenders_one_wins(database: Database) -> None:
     for thread in threads:
         thread.join()
     assert len(won) == 1
+
+
+def test_a_lease_that_a_transaction_extended_is_not_taken_over_before_its_end(database: Database) -> None:
+    mine = leases.acquire(database, "x")
+    assert mine is not None
+    taken: list[Lease | None] = []
+
+    def take() -> None:
+        with leases.taking_over():
+            taken.append(leases.acquire(database, "x"))
+
+    thread = threading.Thread(target=take)
+    with database.write() as session:
+        imports.require(session, mine)
+        thread.start()
+        thread.join(0.5)
+        assert not taken, "the batch that relies on the lease is not committed yet"
+    thread.join()
+    assert taken[0] is not None
+    assert taken[0].token > mine.token
+    with pytest.raises(CatalogBusyError, match="the lease was lost"), database.write() as session:
+        imports.require(session, mine)
+
+
+def test_a_lease_that_is_lost_between_the_check_and_the_extension_is_lost(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = leases.acquire(database, "x", ttl_ms=0)
+    theirs = leases.acquire(database, "x")
+    assert mine is not None
+    assert theirs is not None
+    monkeypatch.setattr(leases, "still_held", lambda *_: True)
+    assert leases.renew(database, mine) is None
+    with pytest.raises(CatalogBusyError, match="the lease was lost"), database.write() as session:
+        imports.require(session, mine)
 
 
 def write_checkpoint(uri: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from deltalakedb.exceptions import (
     TableFrozenError,
     UnsupportedOperationError,
 )
+from deltalakedb.metastore import commits
 from deltalakedb.protocol.actions import Add
 from deltalakedb.protocol.read_set import NOTHING
 from support.lake import ids, ids_of
@@ -758,3 +760,28 @@ def test_a_part_that_is_in_the_log_already_stands_where_the_other_part_is_lost(
     with pytest.raises(CommitError, match="is lost in u"):
         change_both(catalog, delete_in="u")
     assert (ids_of(catalog.table("t")), ids_of(catalog.table("u"))) == ([0, 1, 60], [0, 60, 77])
+
+
+@pytest.mark.parametrize("engine_name", ["postgres"])
+def test_of_two_notes_about_a_lost_transaction_at_once_the_later_is_refused(catalog: Catalog) -> None:
+    """Files have one writer at a time; on a server neither resolution sees the tables of the other."""
+    database, first, errors = catalog._database, threading.Event(), []
+
+    def later() -> None:
+        try:
+            with database.write() as session:
+                first.set()
+                commits.note_lost(session, "x", ["b"], ["a", "c"])
+        except CatalogBusyError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=later)
+    with database.write() as session:
+        commits.note_lost(session, "x", ["a"], ["b", "c"])
+        thread.start()
+        first.wait()
+        thread.join(0.5)
+    thread.join()
+    assert len(errors) == 1
+    with database.read() as session:
+        assert commits.lost_tables(session, "x") == ("a",)

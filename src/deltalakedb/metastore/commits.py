@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.exceptions import CatalogCorruptError, CommitError, VersionMissingError
+from deltalakedb.exceptions import CatalogBusyError, CatalogCorruptError, CommitError, VersionMissingError
 from deltalakedb.metastore import audit
 from deltalakedb.metastore.files import ConcurrentChange
 from deltalakedb.metastore.outbox import put_setting
@@ -180,7 +180,12 @@ def note_lost(session: Session, txn_uuid: str, lost: Collection[str], stands: Co
     A transaction that is lost in all its tables never was: repeating it does it.
     """
     note = encode_json({"lost": sorted(lost), "stands": sorted(stands)}) if stands else None
-    put_setting(session, _LOST + txn_uuid, note)
+    if not put_setting(session, _LOST + txn_uuid, note):
+        # that resolution does not know of this one, so the note would lack the tables of one of them
+        raise CatalogBusyError(
+            f"another process resolves a table of the transaction {txn_uuid!r}; nothing was changed",
+            suggestion="try again",
+        )
     if note is None:
         session.run(session.sql("commits", "delete transaction"), (txn_uuid,))
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import CatalogError, TableExistsError
 from deltalakedb.metastore import audit, commits, files, leases, registry
-from deltalakedb.metastore.leases import Lease, extend_lease
 from deltalakedb.metastore.ratify import live_state_versions, revert_rows, set_head
 from deltalakedb.metastore.rows import LockedTable, Table
 from deltalakedb.protocol.codec import decode_json, encode_json
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session, SessionSource
+    from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.rows import Head
 
 logger = logging.getLogger(__name__)
@@ -184,8 +184,7 @@ def begin(
 
 def require(session: Session, lease: Lease) -> None:
     """Check inside a transaction that the lease is still held, and extend it."""
-    check_lease(session, lease)
-    extend_lease(session, lease, LEASE_MS)
+    leases.require(session, lease, work="the import", extend_ms=LEASE_MS)
 
 
 def check_lease(session: Session, lease: Lease) -> None:

@@ -122,15 +122,17 @@ def holding(db: SessionSource, name: str) -> Holding | None:
 
 def renew(db: SessionSource, lease: Lease, *, ttl_ms: int = 60_000) -> Lease | None:
     with db.write() as session:
-        if not still_held(session, lease):
-            return None
-        return replace(lease, expires_at=extend_lease(session, lease, ttl_ms))
+        return extend_lease(session, lease, ttl_ms) if still_held(session, lease) else None
 
 
-def extend_lease(session: Session, lease: Lease, ttl_ms: int) -> int:
+def extend_lease(session: Session, lease: Lease, ttl_ms: int) -> Lease | None:
+    """Extend a lease now; None if it was lost.
+
+    From here on its row is locked: another process that takes it over waits until the transaction ends.
+    """
     until = session.now_ms() + ttl_ms
-    session.update_many(session.sql("leases", "extend"), [(until, lease.name, lease.token, lease.holder)])
-    return until
+    extended = session.run(session.sql("leases", "extend"), (until, lease.name, lease.token, lease.holder))
+    return replace(lease, expires_at=until) if extended else None
 
 
 def release(db: SessionSource, lease: Lease) -> None:
@@ -147,9 +149,15 @@ def still_held(session: Session, lease: Lease) -> bool:
     return row is not None and row[:2] == held and bool(row[2] > session.now_ms())
 
 
-def require(session: Session, lease: Lease, *, work: str, table: str | None = None) -> None:
-    """Raise CatalogBusyError if a lease was lost; call it inside the transaction that relies on it."""
-    if not still_held(session, lease):
+def require(
+    session: Session, lease: Lease, *, work: str, table: str | None = None, extend_ms: int = 0
+) -> None:
+    """Raise CatalogBusyError if a lease was lost; call it inside the transaction that relies on it.
+
+    With ``extend_ms`` it is extended too, so that it cannot be lost before the transaction ends.
+    """
+    held = still_held(session, lease)
+    if not held or (extend_ms and extend_lease(session, lease, extend_ms) is None):
         raise CatalogBusyError(
             f"the lease was lost before {work} was done",
             table=table,

@@ -175,11 +175,10 @@ def forget_manifest(db: SessionSource, txn: str) -> None:
         put_setting(session, _MANIFEST + txn, None)
 
 
-def put_setting(session: Session, name: str, value: str | None) -> None:
-    """Set or delete a setting of the catalog; another process may do the same at the same time."""
+def put_setting(session: Session, name: str, value: str | None) -> bool:
+    """Set or delete a setting of the catalog; False if another process set it meanwhile: its value stays."""
     session.run(session.sql("tables", "delete setting"), (name,))
-    if value is not None:
-        session.run(session.sql("tables", "insert setting"), (name, value))
+    return value is None or session.run(session.sql("tables", "insert setting"), (name, value)) != 0
 
 
 def _manifest(name: str, value: str, now_ms: int) -> MissingManifest:

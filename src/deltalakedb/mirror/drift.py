@@ -99,7 +99,13 @@ def commit_file_state(database: Database, table: Table, store: Store, version: i
     if row is None:
         if not store.exists(commit_path(version)):
             return "absent"
-        return "foreign" if version > table.head.version else "ours"
+        if version <= table.head.version:
+            return "ours"
+        # our commits are in the catalog before they are in the log, so only a look after the file was seen
+        # shows that it is not ours
+        row = commits.one(database, table, version)
+        if row is None:
+            return "foreign"
     found = commit_file_difference(database, table.table_id, store, row, published=table.published_version)
     if found is not None and found.kind == "commit":
         raise CatalogCorruptError(found.detail, table=table.name, version=version)

@@ -174,6 +174,8 @@ class PostgresSession(Session):
                     for statement in self._begin:
                         self.connection.execute(statement)
                     found = ask()
+            except self.engine.driver.DataError as error:  # the driver's own have no SQLSTATE either
+                raise self.engine.translate(error) from error
             except self.engine.driver.Error as error:
                 dead = self.connection.closed or _lost(error)
                 if not (again and dead and (self._begin or self._retry)):
@@ -334,7 +336,13 @@ class PostgresSession(Session):
         with _pipeline(self.connection) if end or len(pieces) > 1 else nullcontext():
             for piece in pieces:
                 parts, values = zip(*piece, strict=True)
-                self.engine.changes(self.connection).execute(_one_statement(parts), list(chain(*values)))
+                try:
+                    self.engine.changes(self.connection).execute(_one_statement(parts), list(chain(*values)))
+                except (UnicodeError, self.engine.driver.DataError) as error:
+                    if getattr(error, "sqlstate", None) is not None:
+                        raise
+                    # refused by the driver, so the end is not sent and the outcome is known
+                    raise CatalogError(f"Postgres cannot store a value: {error}") from error
             if end is not None:
                 self.connection.execute(end)
 

@@ -151,6 +151,7 @@ class SqliteSession(Session):
             raise self.engine.translate(error) from error
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
+        self.flush()  # the rules are for the user's query alone
         with self._watched(_Rules(reads=True), not_a_query):
             return super().query(sql, params)
 
@@ -215,7 +216,7 @@ class SqliteSession(Session):
     def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
         try:
             self._connection.executemany(sql, params)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError, OverflowError) as error:  # the last two: it cannot store a value
             raise self.engine.translate(error) from error
 
 
