@@ -96,9 +96,10 @@ def optimize(
         (row,) = spark.sql(f"OPTIMIZE {path_name(folder)}{only}{order}").collect()
         metrics.update(row["metrics"].asDict(recursive=True))
 
+    read = found.snapshot
     with found.source.without_tracking():  # no row changes, so the operation depends on no other
-        files, _ = candidates(found, condition_of(spark, found.snapshot, where))
-    run_on_scratch(spark, found, run, files=files, reads=NOTHING)
+        files, _ = candidates(found, condition_of(spark, read, where))
+    run_on_scratch(spark, found, run, read=read, files=files, reads=NOTHING)
     return metrics
 
 
