@@ -99,6 +99,8 @@ def test_the_list_of_a_vacuum_is_that_of_one_process(
     with pytest.raises(InvalidArgumentError):
         vacuum_list(spark, uri, retention_hours=1)
     with Catalog(catalog_uri) as catalog:
+        noted = catalog.query("SELECT action FROM dl_audit")["action"].to_pylist()
+        assert not [action for action in noted if "vacuum" in action], "a refused listing has not begun"
         catalog.table("t").alter.set_table_properties(
             {"delta.deletedFileRetentionDuration": "interval 0 seconds"}
         )

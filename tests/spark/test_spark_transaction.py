@@ -56,7 +56,7 @@ def test_later_operations_see_earlier_ones_and_all_become_visible_together(
         )
         assert (told["num_updated_rows"], told["num_inserted_rows"]) == (2, 1)
         assert work.update("a", {"part": "'last'"}, "part = 'ours'") == {"num_affected_rows": 1}
-        assert work.delete("b", "part = 'x'") == {"num_affected_rows": 1}
+        assert work.delete(name="b", condition="part = 'x'") == {"num_affected_rows": 1}
         seen = work.read("a", where="id > 2")
         assert sorted(map(tuple, seen.collect())) == [
             (3, "merged"), (4, "merged"), (5, "last"), (6, "new"),

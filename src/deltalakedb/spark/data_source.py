@@ -646,7 +646,7 @@ class _Writer(DataSourceArrowWriter):
         if any(isinstance(file, Path) and not file.exists() for file in files):
             raise not_shared_error(self.location, table=table.name)  # they are on disks of other machines
         actions = (info, *notes, *gone, *adds)
-        table.submit([actions], reads, files, new_names=True, read=self.snapshot)
+        table.submit(self.snapshot, [actions], reads, files, new_names=True)
 
     def abort(self, messages: _Messages) -> None:
         """Delete the files of a failed job.

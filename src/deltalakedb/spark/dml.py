@@ -165,8 +165,9 @@ def _execute(
                 suggestion="write conditions and values as SQL text, or use a session with its own driver",
             ) from error
 
+    read = table.snapshot
     files, reads = candidates(table, where)
-    done = run_on_scratch(spark, table, run, files=files, reads=reads)
+    done = run_on_scratch(spark, table, run, read=read, files=files, reads=reads)
     # -1, as in delta-spark, if whole files without a row count were removed
     return lambda name: 0 if done is None else int(done[0].get(name, -1))
 

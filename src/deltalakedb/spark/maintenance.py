@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,9 +95,10 @@ def optimize(
         (row,) = spark.sql(f"OPTIMIZE {path_name(folder)}{only}{order}").collect()
         metrics.update(row["metrics"].asDict(recursive=True))
 
+    read = found.snapshot
     with found.source.without_tracking():  # no row changes, so the operation depends on no other
-        files, _ = candidates(found, condition_of(spark, found.snapshot, where))
-    run_on_scratch(spark, found, run, files=files, reads=NOTHING)
+        files, _ = candidates(found, condition_of(spark, read, where))
+    run_on_scratch(spark, found, run, read=read, files=files, reads=NOTHING)
     return metrics
 
 
@@ -238,10 +238,13 @@ def vacuum_list(
     """
     table = TableHandle.open(uri, storage_options=storage_options)
     require_no_foreign_commits(table.database, table.row, table.root.options)
-    _record(table.database, table.row, table.version, "begin vacuum listing by Spark")
-    plan = plan_vacuum(
-        table, retention_hours, enforce=True, full=True, dry_run=True, list_files=partial(_list_files, spark)
-    )
+
+    def list_files(data: DataFiles) -> Iterator[ObjectMeta]:
+        # called once the arguments and the clocks are checked
+        _record(table.database, table.row, table.version, "begin vacuum listing by Spark")
+        return _list_files(spark, data)
+
+    plan = plan_vacuum(table, retention_hours, enforce=True, full=True, dry_run=True, list_files=list_files)
     rows = sorted((path, size, path in plan.strangers) for path, size in plan.files.items())
     if output is not None:
         frame = spark.createDataFrame(rows, "path string, size bigint, unknown boolean")

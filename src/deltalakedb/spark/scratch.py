@@ -328,6 +328,7 @@ def run_on_scratch(
     table: TableHandle,
     run: Callable[[str], object],
     *,
+    read: Snapshot,
     files: Sequence[Add],
     reads: ReadSet,
     replaced: Callable[[Sequence[Action]], list[Action]] | None = None,
@@ -338,6 +339,7 @@ def run_on_scratch(
         spark: The session.
         table: The open table.
         run: Calls delta-spark on the table at a path.
+        read: The snapshot that the operation began with, before the files were listed.
         files: The files that delta-spark sees.
         reads: What the operation depends on, for the check for conflicts.
         replaced: Further removes for what delta-spark did, of files that it does not see.
@@ -345,13 +347,12 @@ def run_on_scratch(
     Returns:
         delta-spark's metrics, and the commit (None in a transaction); None if there was nothing to do.
     """
-    snapshot = table.snapshot
-    check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
-    domains = snapshots.domains(table.database, table.row, snapshot.version)
+    check_writable(read.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
+    domains = snapshots.domains(table.database, table.row, read.version)
     failpoint("data.before")
     with SparkScratch(table.root) as scratch, log_parts(spark, len(files)):
         require_shared_path(spark, table.root.location, str(scratch.folder), table=table.name)
-        scratch.write_log(snapshot, files, domains)
+        scratch.write_log(read, files, domains)
         with translate_delta_errors(ErrorContext.at(table)):
             run(str(scratch.folder))
         harvest = scratch.harvest()
@@ -359,7 +360,7 @@ def run_on_scratch(
         infos = [action for action in harvest.actions if isinstance(action, CommitInfo)]
         if not more and len(infos) == len(harvest.actions):
             return None
-        committed = submit(table, scratch, harvest, reads, more, handled_features=SPARK_FEATURES)
+        committed = submit(table, read, scratch, harvest, reads, more, handled_features=SPARK_FEATURES)
     return infos[0].extra.get("operationMetrics") or {} if infos else {}, committed
 
 

@@ -37,10 +37,10 @@ def _on_table(
     """An operation on a table of the transaction, by its name; further arguments are the operation's."""
 
     @wraps(operation)
-    def run(self: SparkTransaction, name: str, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def run(self: SparkTransaction, name: str, *args: P.args, **kwargs: P.kwargs) -> T:
         return operation(self._spark, self._transaction.table(name), *args, **kwargs)
 
-    return run
+    return run  # type: ignore[return-value]  # the name may be a keyword too
 
 
 class SparkTransaction:

@@ -206,17 +206,17 @@ class WriteRequest:
                 warn_nothing_written(table.name)
                 return None
         spark, options = self.df.sparkSession, dict[str, str]()
-        files, reads, replaced = list[Add](), NOTHING, None
+        read, files, reads, replaced = table.snapshot, list[Add](), NOTHING, None
         if self.mode == "overwrite":
             # the session's default must not turn one kind of overwrite into another
             options["partitionOverwriteMode"] = "dynamic" if self.dynamic else "static"
             reads, replaced = EVERYTHING, partial(replaced_files, table, dynamic=self.dynamic)
         if self.replace_where is not None:
             options["replaceWhere"] = self.replace_where
-            files, reads = candidates(table, condition_of(spark, table.snapshot, self.replace_where))
+            files, reads = candidates(table, condition_of(spark, read, self.replace_where))
             replaced = None
         save = partial(self._save, mode=self.mode, more=options)
-        done = run_on_scratch(spark, table, save, files=files, reads=reads, replaced=replaced)
+        done = run_on_scratch(spark, table, save, read=read, files=files, reads=reads, replaced=replaced)
         committed = None if done is None else done[1]
         return None if committed is None or committed.replayed else committed.version
 

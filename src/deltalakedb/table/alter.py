@@ -47,7 +47,7 @@ def alter(
     """Change metadata or protocol; to ``validate`` is to let delta-rs check every row, as for constraints."""
     before = table.snapshot
     adds, reads = (table.source.adds(), EVERYTHING) if validate else ((), NOTHING)
-    with Stage(table, adds, reads) as stage:
+    with Stage(table, before, adds, reads) as stage:
         stage.run(partial(call.on, **instead), about)
         harvest = stage.harvest()
         steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)
@@ -73,7 +73,7 @@ def set_properties(table: TableHandle, call: Call) -> None:
     )
     if ours and others and must_exist:
         # delta-rs would refuse ours as unknown, so it checks only the others
-        with Stage(table, (), NOTHING) as stage:
+        with Stage(table, table.snapshot, (), NOTHING) as stage:
             stage.run(partial(call.on, properties=others), about)
     known = must_exist and not ours
     alter(table, call, about=about, features=features, properties=wanted, raise_if_not_exists=known)

@@ -23,7 +23,7 @@ from deltalakedb.protocol.predicate import (
     referenced_columns,
 )
 from deltalakedb.protocol.predicate_parser import parse_predicate
-from deltalakedb.protocol.read_set import NOTHING, ReadSet
+from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
 from deltalakedb.table.scratch import Call, Stage, add_to_metrics, candidates, rewrite, with_metrics
 
@@ -69,10 +69,11 @@ class MergePlan:
         hooks = call.hooks
         self._table.refresh()
         whole = any(name in _BY_SOURCE for name, _, _ in self._clauses)
-        where = None if whole else target_predicate(call, self._table.snapshot.metadata)
+        read = self._table.snapshot
+        where = None if whole else target_predicate(call, read.metadata)
         adds, reads = candidates(self._table, where)
         left_out = 0 if where is None else self._table.source.num_files() - len(adds)
-        with Stage(self._table, adds, reads) as stage:
+        with Stage(self._table, read, adds, reads) as stage:
 
             def run(raw: Any) -> str:
                 builder = call.on(raw)
@@ -144,11 +145,10 @@ def commit_existing_files(table: TableHandle, call: Call) -> None:
 
     With the mode ``"overwrite"``, files that match the partition filters are removed.
     """
-    adds: list[Add] = []
-    reads: ReadSet = NOTHING
+    read, adds, reads = table.snapshot, list[Add](), NOTHING
     if call["mode"] == "overwrite":
         adds, reads = candidates(table, table.where_or_all(call["partitions_filters"]))
-    with Stage(table, adds, reads) as stage:
+    with Stage(table, read, adds, reads) as stage:
         stage.run(call.on)
         harvest = stage.harvest()
         paths = {decode_path(a.path) for a in harvest.actions if isinstance(a, Add)}

@@ -300,14 +300,20 @@ class TableHandle:
             raise UnsupportedOperationError(why, table=self.name, suggestion=suggestion)
 
     def submit(
-        self, steps: Sequence[Sequence[Action]], reads: ReadSet, files: Sequence[PlacedFile] = (), **more: Any
+        self,
+        read: Snapshot,
+        steps: Sequence[Sequence[Action]],
+        reads: ReadSet,
+        files: Sequence[PlacedFile] = (),
+        **more: Any,
     ) -> Committed | None:
         """Commit a change of this table, or add it to the transaction (None); then show the result.
 
-        ``more`` are further attributes of `WriteIntent`.
+        ``read`` is the snapshot that the operation began with: another thread may have moved the handle to a
+        newer version meanwhile. ``more`` are further attributes of `WriteIntent`.
         """
-        fields = {"root": self.root, "read": self._source.snapshot, **more}
-        work = WriteIntent(self._row, steps, reads=reads, files=files, **fields)
+        root = self.root
+        work = WriteIntent(self._row, steps, read, reads, files, root=root, **more)
         self.raw = None
         if self._transaction is not None:
             self._transaction.submit(work)

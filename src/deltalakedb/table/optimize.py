@@ -40,14 +40,14 @@ def compact(table: TableHandle, call: Call) -> str:
     Return delta-rs's metrics as JSON, counting all files of the table that match the filters.
     """
     refuse_row_ids(table)
-    filters, target = call["partition_filters"], call["target_size"]
+    filters, target, read = call["partition_filters"], call["target_size"], table.snapshot
     if target is None:
-        target = target_size(table.snapshot.metadata)
+        target = target_size(read.metadata)
     where = table.where_or_all(filters)
     valid = isinstance(target, int) and target > 0
     adds, between, left_out = _to_compact(table, where, target) if valid else ([], frozenset[str](), 0)
-    plain = _plain(table)
-    with Stage(table, adds, NOTHING, fakes=between, shown=plain.snapshot if plain else None) as stage:
+    plain = _plain(read)
+    with Stage(table, read, adds, NOTHING, fakes=between, shown=plain.snapshot if plain else None) as stage:
         filters = plain.filters(filters) if plain else filters
         metrics = json.loads(stage.run(partial(call.on, target_size=target, partition_filters=filters)))
         more = left_out - len(between)
@@ -58,12 +58,13 @@ def compact(table: TableHandle, call: Call) -> str:
 def z_order(table: TableHandle, call: Call) -> str:
     """Rewrite the files of the partitions that match the filters, in the order of a curve through columns."""
     refuse_row_ids(table)
-    columns, filters = call["z_order_columns"], call["partition_filters"]
+    columns, filters, read = call["z_order_columns"], call["partition_filters"], table.snapshot
     # rows stay the same, so the result depends on nothing that is read
     with table.source.without_tracking():
         rows = _ordered(table, table.where_or_all(filters), ADD_COLUMNS)
-    plain = _plain(table)
-    with Stage(table, map(add_from_row, rows), NOTHING, shown=plain.snapshot if plain else None) as stage:
+    plain = _plain(read)
+    shown = plain.snapshot if plain else None
+    with Stage(table, read, map(add_from_row, rows), NOTHING, shown=shown) as stage:
         if plain is not None:
             columns = plain.names(columns) if isinstance(columns, list) else columns
             filters = plain.filters(filters)
@@ -72,9 +73,8 @@ def z_order(table: TableHandle, call: Call) -> str:
     return str(metrics)
 
 
-def _plain(table: TableHandle) -> Unmapped | None:
+def _plain(snapshot: Snapshot) -> Unmapped | None:
     """A mapped table without its mapping: delta-rs refuses to put the files of mapped ones together."""
-    snapshot = table.snapshot
     return None if mapping_mode(snapshot.metadata) == "none" else Unmapped(snapshot)
 
 

@@ -78,7 +78,7 @@ def restore(
         *(replace(a, data_change=True) for a in back),
         *removes(away),
     ]
-    table.submit([actions], EVERYTHING, hooks=hooks, handled_features=handled)
+    table.submit(now, [actions], EVERYTHING, hooks=hooks, handled_features=handled)
     return done
 
 
@@ -174,7 +174,7 @@ def repair(
     metrics = {"dry_run": dry_run, "files_removed": encode_json(gone)}
     if lost:
         actions: list[Action] = [*commit_info("FSCK", {}, metrics, commit_properties), *removes(lost)]
-        table.submit([actions], NOTHING, hooks=hooks)
+        table.submit(snapshot, [actions], NOTHING, hooks=hooks)
     return metrics
 
 

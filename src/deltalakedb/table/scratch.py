@@ -320,7 +320,8 @@ def rewrite(
     table: TableHandle, where: Expr | None, run: Callable[[Stage], T], *, hooks: Hooks = DEFAULT
 ) -> T:
     """Run an operation that rewrites rows, by calling delta-rs on the candidate files, and commit it."""
-    with Stage(table, *candidates(table, where)) as stage:
+    read = table.snapshot
+    with Stage(table, read, *candidates(table, where)) as stage:
         out = stage.run(lambda _: run(stage))
         stage.submit(hooks)
     return out
@@ -351,26 +352,27 @@ def refuse_row_ids(table: TableHandle) -> None:
 class Stage(Scratch):
     """A scratch table over some files of an open table, opened by delta-rs as ``raw``.
 
-    The operation's result depends on ``reads``. Adds whose paths are ``fakes`` are only log entries, without
-    a file behind them. delta-rs sees the snapshot ``shown``, if it differs from the table's own.
+    The operation's result depends on ``reads``, from the snapshot ``read``, which is taken before the adds
+    are listed. Adds whose paths are ``fakes`` are only log entries, without a file behind them. delta-rs sees
+    the snapshot ``shown``, if it differs from the table's own.
     """
 
     def __init__(
         self,
         table: TableHandle,
+        read: Snapshot,
         adds: Iterable[Add],
         reads: ReadSet,
         *,
         fakes: Collection[str] = (),
         shown: Snapshot | None = None,
     ) -> None:
-        snapshot = table.snapshot
-        check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
-        self._table, self._reads = table, reads
+        check_writable(read.protocol, table=table.name, also=COMMITTER_FEATURES)
+        self._table, self._read, self._reads = table, read, reads
         failpoint("data.before")
         super().__init__(table.root)
         try:
-            self.lay(shown or snapshot, adds, fakes=fakes)
+            self.lay(shown or read, adds, fakes=fakes)
             with translate_errors(ErrorContext.at(table)):
                 self.raw = RawDeltaTable(str(self.folder), version=None, storage_options=None)
         except BaseException:
@@ -383,11 +385,12 @@ class Stage(Scratch):
 
     def submit(self, hooks: Hooks = DEFAULT, harvest: Harvest | None = None) -> None:
         """Submit what delta-rs did, or a modified ``harvest`` of it."""
-        submit(self._table, self, harvest or self.harvest(), self._reads, hooks=hooks)
+        submit(self._table, self._read, self, harvest or self.harvest(), self._reads, hooks=hooks)
 
 
 def submit(
     table: TableHandle,
+    read: Snapshot,
     scratch: Scratch,
     harvest: Harvest,
     reads: ReadSet,
@@ -410,7 +413,7 @@ def submit(
     failpoint("data.after")
     new_names = harvest.new_names
     return table.submit(
-        steps, reads, moved, new_names=new_names, hooks=hooks, handled_features=handled_features
+        read, steps, reads, moved, new_names=new_names, hooks=hooks, handled_features=handled_features
     )
 
 

@@ -274,7 +274,7 @@ def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -
     """Commit the start or the end of a vacuum, which depends on no other commit."""
     for attempt in range(_RETRIES + 1):
         try:
-            table.submit([actions], NOTHING, handled_features=SPARK_FEATURES, own=(own,))
+            table.submit(table.snapshot, [actions], NOTHING, handled_features=SPARK_FEATURES, own=(own,))
         except ConflictError:
             if attempt == _RETRIES:
                 raise

@@ -333,12 +333,13 @@ def replace_or_append(
         if create_options.in_place is not None:
             harvest = harvest.in_place(create_options.in_place())
         if mode == "append":
-            submit(table, scratch, harvest, NOTHING, hooks=create_options.hooks)
+            submit(table, snapshot, scratch, harvest, NOTHING, hooks=create_options.hooks)
             return
         config, location = table.database.engine.config, table.row.location
         actions = _apply_options(harvest.actions, create_options, config, location, snapshot.metadata)
         whole = replace(harvest, steps=(actions,))
-        submit(table, scratch, whole, EVERYTHING, removes(table.source.adds()), hooks=create_options.hooks)
+        gone = removes(table.source.adds())
+        submit(table, snapshot, scratch, whole, EVERYTHING, gone, hooks=create_options.hooks)
 
 
 def exists(table: TableHandle) -> TableExistsError:
@@ -541,7 +542,7 @@ def append(
         if checking is not None and (failure := checking.exception()) is not None:
             undo(files)
             raise failure
-        table.submit([actions], NOTHING, files, new_names=True, hooks=hooks)
+        table.submit(snapshot, [actions], NOTHING, files, new_names=True, hooks=hooks)
     return True
 
 
