@@ -58,7 +58,11 @@ def try_fast_append(
         if not one.paused:
             written = (one.version, one.timestamp, append.data(one.timestamp))
             unpublished = UnpublishedCommits(
-                append.table.table_id, (written,), one.after, clear=one.clear, asked=True
+                append.table.table_id,
+                (written,),
+                one.previous_sha256,
+                predecessors_published=one.predecessors_published,
+                pause_checked=True,
             )
         done.append(Committed(one.version, one.timestamp, unpublished=unpublished))
     return done

@@ -41,7 +41,7 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
 
     ``locked`` is the table as it was when its head was locked, ``txn`` the transaction's id.
     """
-    origin, read, before_all, first = change.origin, change.read, locked, 0
+    origin, read, initial, first = change.origin, change.read, locked, 0
     adopted, blind = isinstance(origin, Adopted), change.is_blind_append
     protocol, metadata = (None, None) if read is None else (read.protocol, read.metadata)
     overtaken = read is not None and locked.protocol_version > read.version
@@ -114,10 +114,12 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
         result = Committed(version, timestamp)
         if not adopted and data is not None:
             written.append((version, timestamp, data))
-    if not written or before_all.paused or overtaken or isinstance(change.table, NewTable):
+    if not written or initial.paused or overtaken or isinstance(change.table, NewTable):
         return result
-    clear = before_all.published_version == before_all.table.head.version
-    unpublished = UnpublishedCommits(locked.table.table_id, tuple(written), before_all.digest, clear=clear)
+    published = initial.published_version == initial.table.head.version
+    unpublished = UnpublishedCommits(
+        locked.table.table_id, tuple(written), initial.digest, predecessors_published=published
+    )
     return Committed(result.version, result.timestamp, unpublished=unpublished)
 
 

@@ -143,8 +143,10 @@ def publish_all(
             for table_id in sorted(t.table.table_id for t in targets):
                 locks.enter_context(_table_locks.setdefault((database, table_id), threading.Lock()))
             # a table may have been paused since its commit began
-            unasked = [t.table.table_id for t in targets if t.known is not None and not t.known.asked]
-            paused = outbox.paused(database, unasked) if unasked else set()
+            unchecked = [
+                t.table.table_id for t in targets if t.known is not None and not t.known.pause_checked
+            ]
+            paused = outbox.paused(database, unchecked) if unchecked else set()
             runs = [_Run(database, t, limit, deadline, paused=t.table.table_id in paused) for t in targets]
             _put_all(runs)
             _record(database, runs, group)
@@ -276,7 +278,7 @@ class _Run:
     def steps(self) -> _Steps:
         """Yield the commits to write, oldest first; each is answered by whether its file was created."""
         known = self.target.known
-        if known is not None and known.clear and not self.paused:
+        if known is not None and known.predecessors_published and not self.paused:
             # no older ones wait, so the outbox is not queried
             yield from self._steps([Unpublished(*commit, attempts=0) for commit in known.commits])
             if self.error is None and (self.done or self.frozen):
@@ -322,9 +324,9 @@ class _Run:
         if known is None or version == 0:
             return True
         local = isinstance(self.store, LocalStore)
-        if known.after is not None and local:
+        if known.previous_sha256 is not None and local:
             try:
-                return commits.digest(self.store.get(before)) == known.after
+                return commits.digest(self.store.get(before)) == known.previous_sha256
             except StorageMissingError:
                 return False
         key = (self.database, known.table_id)

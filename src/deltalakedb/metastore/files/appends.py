@@ -74,15 +74,15 @@ class Ratified(NamedTuple):
     Attributes:
         version: Its version.
         timestamp: Its time.
-        after: The sha256 of the version before, if it is known.
-        clear: Every version before was noted as published.
+        previous_sha256: The digest of the previous version's bytes, if it is known.
+        predecessors_published: Whether all earlier versions were recorded as published.
         paused: Publishing is paused by now.
     """
 
     version: int
     timestamp: int
-    after: str | None
-    clear: bool
+    previous_sha256: str | None
+    predecessors_published: bool
     paused: bool
 
 
@@ -144,8 +144,8 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
         rows, paused = session.change(sql, values, asking)
     held = {row[0] for row in paused}
     return [
-        Ratified(version, timestamp, after, clear, table_id in held)
-        for table_id, (version, timestamp, after, clear) in zip(ids, rows, strict=False)
+        Ratified(version, timestamp, previous_sha256, published, table_id in held)
+        for table_id, (version, timestamp, previous_sha256, published) in zip(ids, rows, strict=False)
     ] or None
 
 
