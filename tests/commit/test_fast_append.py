@@ -82,7 +82,7 @@ def test_one_statement_writes_the_same_rows_as_the_long_way(
     with count_statements() as counted:
         write_deltalake(one, ROWS, mode="append")
     assert counted.statements == ["appends.ratify", "outbox.publish ranges"]
-    monkeypatch.setattr(PostgresEngine, "dialect", replace(DIALECT, at_once=False))
+    monkeypatch.setattr(PostgresEngine, "dialect", replace(DIALECT, fast_append=False))
     with count_statements() as counted:
         write_deltalake(other, ROWS, mode="append")
     assert "appends.ratify" not in counted.statements

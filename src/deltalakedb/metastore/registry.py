@@ -184,7 +184,7 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     sql = session.sql("snapshots", "lock").expand(len(ids)).then(session.dialect.lock_rows)
     rows = session.rows(sql, ids)
     if rows and rows[0][-1] is not None:
-        session.take_time(max(row[-1] for row in rows))
+        session.set_clock(max(row[-1] for row in rows))
     return {row[0]: LockedTable(table_from_row(row), *row[TABLE_COLUMNS:-1]) for row in rows}
 
 

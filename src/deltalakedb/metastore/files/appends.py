@@ -138,10 +138,10 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
     actor = audit.actor()
     values = [*asked, *mains_used, *sides_used, *levels, txn, actor, actor, txn, txn, actor]
     ids = [append.table.table_id for append in appends]
-    # asked last: an append that waited for a head would not see a pause that came in the meantime
-    asking = (database.sql("outbox", "paused").expand(len(ids)), ids)
+    # queried last: an append that waited for a lock would not see a pause that began meanwhile
+    pauses = (database.sql("outbox", "paused").expand(len(ids)), ids)
     with database.read() as session:  # the statement is a transaction by itself
-        rows, paused = session.change(sql, values, asking)
+        rows, paused = session.run_alone(sql, values, pauses)
     held = {row[0] for row in paused}
     return [
         Ratified(version, timestamp, previous_sha256, published, table_id in held)
