@@ -27,7 +27,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, registry
-from deltalakedb.metastore.registry import change_names, still_there
+from deltalakedb.metastore.registry import change_names, require_same_table
 from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.retry import backoff
@@ -125,11 +125,11 @@ def _with_retries(
                 lost = error
             busy = error.context if isinstance(error, CatalogBusyError) else {}
             lock_timeouts += bool(busy.get("waited"))
-            again = busy.get("again") and lock_timeouts < _MAX_LOCK_TIMEOUTS
-            reachable = isinstance(
+            retryable = busy.get("again") and lock_timeouts < _MAX_LOCK_TIMEOUTS
+            outcome_can_be_found = isinstance(
                 error, CommitUnknownError | CatalogBusyError | CatalogUnavailableError
             ) and not error.context.get("interrupted")
-            if attempt == _ATTEMPTS or not (again or (lost is not None and reachable)):
+            if attempt == _ATTEMPTS or not (retryable or (lost is not None and outcome_can_be_found)):
                 if lost is None or lost is error:
                     raise
                 raise lost from error
@@ -165,7 +165,7 @@ def _attempt(
         if appended is not None:
             _reached_commit()
             return appended
-    ending = False
+    committing = False
     try:
         with database.write() as session:
             existing = [t.table_id for c in changes if not isinstance(t := c.table, NewTable)]
@@ -183,7 +183,7 @@ def _attempt(
             current = [
                 None
                 if isinstance(change.table, NewTable)
-                else still_there(locked, change.table, named=not change.is_foreign)
+                else require_same_table(locked, change.table, named=not change.is_foreign)
                 for change in changes
             ]
             failpoint("commit.locked")
@@ -206,13 +206,13 @@ def _attempt(
             for statement in request.statements:
                 statement(session)
             failpoint("commit.before_commit")
-            ending = True
+            committing = True
     except _Stop as stop:
         return stop.outcome
     except DeltaSqlError:
         raise  # the engine knows the outcome of its transaction
     except Exception as error:
-        if ending:
+        if committing:
             raise commit_interrupted(error) from error
         raise
     _reached_commit()

@@ -293,6 +293,7 @@ class _Run:
         yield from self._steps(None)
 
     def _steps(self, known: list[Unpublished] | None) -> _Steps:
+        """Yield the known commits, or those of the outbox; set ``done``, ``error`` and ``frozen``."""
         database, table = self.database, self.table
         try:
             self.waiting = known or outbox.waiting(database, table.table_id, limit=self.limit)
@@ -352,9 +353,8 @@ class _Run:
         if found is not None and found.kind == "foreign":
             self._freeze(before)
             return False
-        if (
-            found is not None
-        ):  # a damaged file, or a damaged copy in the catalog: later versions can still be published
+        if found is not None:
+            # a damaged file, or a damaged copy in the catalog: later versions can still be published
             text = "version %d of %s: %s; see `deltasql mirror verify`"
             logger.error(text, before, table.name, found.detail)
         return True
