@@ -567,13 +567,13 @@ class Mirror:
 
     def policy(self, name: str) -> str:
         """What happens to commits of other writers beyond the head: ``freeze`` or ``adopt``."""
-        return str(registry.find(self._database, name).settings.get(drift.POLICY, drift.FREEZE))
+        return str(registry.find(self._database, name).settings.get(drift.FOREIGN_COMMITS, drift.FREEZE))
 
     def set_policy(self, name: str, policy: Literal["freeze", "adopt"]) -> None:
         """Set what happens to commits of other writers beyond the head."""
         if policy not in (drift.FREEZE, drift.ADOPT):
             raise InvalidArgumentError(f"unknown policy {policy!r}", suggestion="use freeze or adopt")
-        registry.set_table_setting(self._database, name, drift.POLICY, policy)
+        registry.set_table_setting(self._database, name, drift.FOREIGN_COMMITS, policy)
 
     def _options(self, name: str) -> dict[str, Any] | None:
         location = registry.find(self._database, name).location
@@ -623,6 +623,6 @@ def open_log(
     if mode == "w":
         location = address.location or registry.find(database, name).location
         coordinator = Coordinator(database, {location: storage_options} if storage_options else None)
-        return SqlTxnLogWriter(database, name, location, coordinator.decide)
+        return SqlTxnLogWriter(database, name, location, coordinator.ratify_or_conflict)
     registry.find(database, name)
     return SqlTxnLogReader(database, name)

@@ -119,7 +119,7 @@ def _catalog(database: Database) -> Iterator[Check]:
             version = migrations.current_version(engine, session)
         yield Check(title, "ok", f"{engine.dialect.name} answers")
         title = "encoding"
-        if (trouble := engine.encoding_trouble()) is not None:
+        if (trouble := engine.encoding_error()) is not None:
             if version == 0:
                 raise trouble
             yield Check(title, "warning", trouble.message, "move the catalog to a database with UTF8")

@@ -82,7 +82,7 @@ def test_one_statement_writes_the_same_rows_as_the_long_way(
     with count_statements() as counted:
         write_deltalake(one, ROWS, mode="append")
     assert counted.statements == ["appends.ratify", "outbox.publish ranges"]
-    monkeypatch.setattr(PostgresEngine, "dialect", replace(DIALECT, at_once=False))
+    monkeypatch.setattr(PostgresEngine, "dialect", replace(DIALECT, fast_append=False))
     with count_statements() as counted:
         write_deltalake(other, ROWS, mode="append")
     assert "appends.ratify" not in counted.statements
@@ -167,7 +167,7 @@ def test_one_that_happened_although_its_answer_was_lost_is_found(
         raise CommitUnknownError("the connection broke")
 
     monkeypatch.setattr("deltalakedb.commit.fast_append.ratify_appends", lost)
-    monkeypatch.setattr(committer, "_FIRST_WAIT", 0)
+    monkeypatch.setattr(committer, "_FIRST_DELAY_S", 0)
     write_deltalake(names[0], ROWS, mode="append")
     table = DeltaTable(names[0])
     assert (table.version(), len(ids_of(table))) == (2, 6)

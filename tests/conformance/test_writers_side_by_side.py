@@ -16,7 +16,7 @@ from deltalakedb.address import parse_address
 from deltalakedb.exceptions import CatalogBusyError, ConflictError
 from deltalakedb.metastore.database import Database
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.scratch import Scratch
+from deltalakedb.table.scratch import ScratchTable
 from support.lake import child, files_below, finish, ids, ids_of, root_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_threads_write_to_tables_of_their_own(table_uri: TableUri) -> None:
 def test_scratch_folders_come_and_go_side_by_side(tmp_path: Path) -> None:
     def come_and_go(_: int) -> None:
         for _ in range(150):
-            Scratch(root_at(str(tmp_path))).remove()
+            ScratchTable(root_at(str(tmp_path))).remove()
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(come_and_go, range(4)))

@@ -232,7 +232,7 @@ def test_an_exception_right_after_the_commit_keeps_the_files(
             raise failure
 
         with monkeypatch.context() as patched:
-            patched.setattr(committer, "_stands", answer)
+            patched.setattr(committer, "_reached_commit", answer)
             with pytest.raises((CommitUnknownError, type(failure))):
                 catalog.write("a", ids(2), mode="append")
         assert check_table(catalog, "a").ids == [1, 2]

@@ -258,7 +258,7 @@ def test_the_doctor_tells_a_catalog_that_lies_in_such_a_database(
 ) -> None:
     address = parse_address(latin.catalog_uri("lake"))
     with monkeypatch.context() as old:  # as a client made it that did not look
-        old.setattr(PostgresEngine, "encoding_trouble", lambda _: None)
+        old.setattr(PostgresEngine, "encoding_error", lambda _: None)
         Catalog(address, create=True).close()
     found = {c.title: c for c in examine(address, get_config())}
     assert (found["encoding"].status, found["tables"].status) == ("warning", "ok")

@@ -56,7 +56,7 @@ def test_a_deleted_log_is_noticed_by_the_next_write_and_written_again(
     assert not catalog.mirror.verify("t").ok
     append(catalog, 2)
     assert ids_of(catalog.table("t")) == outside_ids(root) == [0, 1, 2]
-    assert "commit files of t were gone from _delta_log; written again: versions 0 to 1" in caplog.text
+    assert "commit files of t were missing from _delta_log; restored: versions 0 to 1" in caplog.text
     assert [commit_file(root, v).stat().st_mtime_ns for v in range(2)] == times
     same_everywhere(catalog, root)
     commit_file(root, 2).unlink()
@@ -84,13 +84,13 @@ def test_files_below_a_checkpoint_stay_away_when_the_newest_is_written_again(
 def test_a_writer_does_not_put_a_very_long_log_back(
     catalog: Catalog, root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "_MOST_BACK", 3)
+    monkeypatch.setattr(publisher, "_MAX_RESTORED", 3)
     append(catalog, *range(1, 8))
     shutil.rmtree(root / "_delta_log")
     append(catalog, 8)
     assert logged(root) == [7, 8]
     assert outside_ids(root) == list(range(9))
-    assert "more than 3 commit files of t are gone" in caplog.text
+    assert "more than 3 commit files of t are missing" in caplog.text
     assert catalog.mirror.verify("t").ok
     assert ids_of(DeltaTable(catalog.table_uri("t"), version=3)) == [0, 1, 2, 3]
 

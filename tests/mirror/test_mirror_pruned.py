@@ -83,7 +83,7 @@ def test_the_next_write_tells_what_came_back_and_what_could_not(
     shutil.rmtree(pruned / "_delta_log")
     with caplog.at_level(logging.ERROR):
         append(catalog, 5)
-    (told,) = [r.getMessage() for r in caplog.records if "gone" in r.getMessage()]
+    (told,) = [r.getMessage() for r in caplog.records if "restored" in r.getMessage()]
     assert "versions 3 to 4" in told
     assert "checkpoint of version 3" in told
     assert logged(pruned) == [3, 4, 5]

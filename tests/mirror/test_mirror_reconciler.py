@@ -205,12 +205,12 @@ def test_a_long_backlog_is_drained_in_order_and_in_bounded_memory(
 def test_large_commits_are_taken_in_few_at_a_time(
     catalog: Catalog, root: Path, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox, "HELD_BYTES", COMMIT_BYTES * 2 + 1)
+    monkeypatch.setattr(outbox, "MAX_BATCH_BYTES", COMMIT_BYTES * 2 + 1)
     table = catalog.describe("t").table_id
     pile_up(database, 8)
     assert [c.version for c in outbox.waiting(database, table, limit=200)] == [1, 2, 3]
     assert [c.version for c in outbox.waiting(database, table, limit=2)] == [1, 2]
-    monkeypatch.setattr(outbox, "HELD_BYTES", 1)
+    monkeypatch.setattr(outbox, "MAX_BATCH_BYTES", 1)
     assert [c.version for c in outbox.waiting(database, table, limit=200)] == [1], "one goes in any case"
     assert catalog.mirror.run().published == 8
     assert logged(root) == list(range(9))

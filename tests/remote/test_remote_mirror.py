@@ -64,7 +64,7 @@ def test_a_writer_checkpoints_in_the_bucket_and_puts_back_what_was_deleted(
     assert json.loads(store.get("_delta_log/_last_checkpoint"))["version"] == 2
     store.delete(commit_path(3))
     assert outside(bucket).version() == 2
-    publisher._seen.clear()  # as in a new process
+    publisher._predecessor_seen.clear()  # as in a new process
     write_deltalake(uri, ids(4), mode="append", storage_options=bucket.options)
     assert ids_of(outside(bucket)) == [0, 1, 2, 3, 4]
 

@@ -11,7 +11,7 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.exceptions import ConflictError, InvalidArgumentError
 from deltalakedb.spark import delete, merge, optimize, restore, update, vacuum
-from deltalakedb.spark.scratch import SparkScratch
+from deltalakedb.spark.scratch import SparkScratchTable
 from support.lake import ids_of
 from support.spark import read
 from support.spark_twins import SparkTwins
@@ -176,13 +176,13 @@ def test_only_files_that_may_match_are_shown_to_spark(
     twins = SparkTwins.make(spark, catalog, tmp_path, "t", NO_VECTORS)
     catalog.mirror.fence("t")  # which keeps out others, not ourselves
     shown: list[int] = []
-    lay = SparkScratch.write_log
+    write_log = SparkScratchTable.write_spark_log
 
-    def counted(self: SparkScratch, snapshot: Any, adds: Any, domains: Any) -> None:
+    def counted(self: SparkScratchTable, snapshot: Any, adds: Any, domains: Any) -> None:
         shown.append(len(adds))
-        lay(self, snapshot, adds, domains)
+        write_log(self, snapshot, adds, domains)
 
-    monkeypatch.setattr(SparkScratch, "write_log", counted)
+    monkeypatch.setattr(SparkScratchTable, "write_spark_log", counted)
     assert update(spark, twins.uri, {"v": "0"}, "p = 1 AND id < 10") == {"num_affected_rows": 3}
     news = spark.sql(NEWS)
     merge(spark, twins.uri, news, "target.id = source.id AND target.p = 2").whenMatchedDelete().execute()

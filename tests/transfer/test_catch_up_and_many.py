@@ -94,7 +94,7 @@ def test_two_that_catch_up_at_once_bring_every_commit_once(
     import_table(str(root), uri)
     for number in (50, 51, 52):
         deltalake.write_deltalake(root, ids(number), mode="append")
-    point = "refuse_rewritten" if moment == "before it is opened" else "read_foreign"
+    point = "refuse_rewritten" if moment == "before it is opened" else "read_foreign_commit"
     original, calls = getattr(coordinator, point), []
 
     def overtaken(*given: Any) -> Any:

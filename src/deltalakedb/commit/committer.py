@@ -1,4 +1,4 @@
-"""The committer: lock the heads, check, fix time and bytes, write the rows, commit."""
+"""The committer: lock the heads, check for conflicts, write the versions, commit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, registry
-from deltalakedb.metastore.registry import change_names, still_there
+from deltalakedb.metastore.registry import change_names, require_same_table
 from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.retry import backoff
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.commit.request import CommitRequest, TableChange
-    from deltalakedb.metastore.commits import Achieved
+    from deltalakedb.metastore.commits import TransactionResult
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.registry import NameChange
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: how often a transaction is attempted, after deadlocks, serialization failures or lost responses
+#: how often a transaction is attempted: after deadlocks, serialization failures and lost responses
 _ATTEMPTS = 6
-#: how many timeouts of a lock one commit waits for
-_WAITS = 2
-_FIRST_WAIT = 0.02
+#: a commit gives up at this many lock timeouts
+_MAX_LOCK_TIMEOUTS = 2
+_FIRST_DELAY_S = 0.02
 
-#: called under the lock, or just before it: whether a table's log continues after a version
+#: whether a table's log has a version beyond the given one; called while the head is locked, or just before
 LogAheadCheck = Callable[["Table", int], bool]
 
 
@@ -109,13 +109,14 @@ def _with_retries(
 ) -> list[Committed] | Conflict:
     """Attempt a commit until its outcome is known.
 
-    Once an attempt's outcome is unknown, no later failure may pass for the commit's: its files would be
-    deleted. And what a later attempt then finds is this call's own success, not a repetition of another's.
+    Once the outcome of an attempt is unknown, the failure of a later one must not be raised as that of the
+    commit, since the caller would delete its files. And a commit that a later attempt finds under its id is
+    this call's own success, not a replay of an earlier call.
     """
     txn = request.txn_id or str(uuid.uuid4())
     may_repeat = request.may_repeat and request.txn_id is not None
     lost: CommitUnknownError | None = None
-    waits = 0
+    lock_timeouts = 0
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             return _attempt(database, request, txn, guard, may_repeat=may_repeat, lost=lost is not None)
@@ -123,17 +124,17 @@ def _with_retries(
             if isinstance(error, CommitUnknownError):
                 lost = error
             busy = error.context if isinstance(error, CatalogBusyError) else {}
-            waits += bool(busy.get("waited"))
-            again = busy.get("again") and waits < _WAITS
-            reachable = isinstance(
+            lock_timeouts += bool(busy.get("waited"))
+            retryable = busy.get("again") and lock_timeouts < _MAX_LOCK_TIMEOUTS
+            outcome_can_be_found = isinstance(
                 error, CommitUnknownError | CatalogBusyError | CatalogUnavailableError
             ) and not error.context.get("interrupted")
-            if attempt == _ATTEMPTS or not (again or (lost is not None and reachable)):
+            if attempt == _ATTEMPTS or not (retryable or (lost is not None and outcome_can_be_found)):
                 if lost is None or lost is error:
                     raise
                 raise lost from error
-            logger.info("transaction %s is attempted again: %s", txn, error)
-            time.sleep(backoff(attempt, first=_FIRST_WAIT))
+            logger.info("retrying transaction %s: %s", txn, error)
+            time.sleep(backoff(attempt, first=_FIRST_DELAY_S))
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -153,67 +154,68 @@ def _attempt(
 ) -> list[Committed] | Conflict:
     """Try once.
 
-    ``may_repeat``: an earlier call may have committed under this id; ``lost``: an attempt of this call.
+    ``may_repeat``: an earlier call may have committed under this id. ``lost``: an earlier attempt of this
+    call may have, since its response was lost.
     """
     failpoint("commit.before_begin")
     changes, renames = request.changes, request.renames
-    used = may_repeat or lost
-    if database.dialect.at_once and not (used or renames or request.statements):
+    id_may_exist = may_repeat or lost
+    if database.dialect.fast_append and not (id_may_exist or renames or request.statements):
         appended = try_fast_append(database, changes, txn, guard)
         if appended is not None:
-            _stands()
+            _reached_commit()
             return appended
-    ending = False
+    committing = False
     try:
         with database.write() as session:
             existing = [t.table_id for c in changes if not isinstance(t := c.table, NewTable)]
             existing += [n.table.table_id for n in renames]
-            held = registry.lock(session, existing) if existing else {}
+            locked = registry.lock(session, existing) if existing else {}
             # under the lock: the lost attempt may have committed a moment ago
-            done = commits.by_transaction(session, txn) if used else None
+            done = commits.by_transaction(session, txn) if id_may_exist else None
             if done is not None:
                 raise _Stop(_previous_result(session, changes, txn, done, replayed=not lost))
-            if used:
-                # a key: a concurrent call with the same id waits, even if it locks other heads
+            if id_may_exist:
+                # the id is a key: a concurrent call with the same id waits here, even if it locks other heads
                 _insert_transaction(session, txn, changes)
                 session.flush()
-            # each table as it is now; a foreign commit belongs to a location and not to a name
-            seen = [
+            # each table as it is now; a foreign commit was made for a location, so a renamed table is fine
+            current = [
                 None
                 if isinstance(change.table, NewTable)
-                else still_there(held, change.table, named=not change.is_foreign)
+                else require_same_table(locked, change.table, named=not change.is_foreign)
                 for change in changes
             ]
             failpoint("commit.locked")
-            if (applied := _already_applied(session, seen, changes)) is not None:
+            if (applied := _already_applied(session, current, changes)) is not None:
                 raise _Stop(applied)
-            for one, change in zip(seen, changes, strict=True):
+            for one, change in zip(current, changes, strict=True):
                 if one is None:
                     continue
                 _check(session, one, change)
                 if guard is not None and change.versions and guard(one.table, one.table.head.version):
                     raise LogAheadError(one.table)
             if renames:
-                change_names(session, held, renames)
-            locked = _resolve_tables(session, seen, changes, renames)
+                change_names(session, locked, renames)
+            tables = _resolve_tables(session, current, changes, renames)
             results = [
-                write_versions(session, one, change, txn) for one, change in zip(locked, changes, strict=True)
+                write_versions(session, one, change, txn) for one, change in zip(tables, changes, strict=True)
             ]
-            if not used:
+            if not id_may_exist:
                 _insert_transaction(session, txn, changes)
             for statement in request.statements:
                 statement(session)
             failpoint("commit.before_commit")
-            ending = True
+            committing = True
     except _Stop as stop:
         return stop.outcome
     except DeltaSqlError:
         raise  # the engine knows the outcome of its transaction
     except Exception as error:
-        if ending:
+        if committing:
             raise commit_interrupted(error) from error
         raise
-    _stands()
+    _reached_commit()
     return results
 
 
@@ -224,8 +226,8 @@ def _insert_transaction(session: Session, txn: str, changes: Sequence[TableChang
             commits.insert_transaction(session, origin.txn_uuid, 1, new_id=False)
 
 
-def _stands() -> None:
-    """The moment at which a commit stands, and its caller does not know yet."""
+def _reached_commit() -> None:
+    """The failpoint after COMMIT; its errors count as a lost response, since the commit stands."""
     try:
         failpoint("commit.after")
     except Exception as error:
@@ -234,14 +236,14 @@ def _stands() -> None:
 
 def _resolve_tables(
     session: Session,
-    seen: Sequence[LockedTable | None],
+    current: Sequence[LockedTable | None],
     changes: Sequence[TableChange],
     renames: Sequence[NameChange],
 ) -> list[LockedTable]:
-    """Every table of the changes under its new name; new ones are created."""
+    """The table of each change, under its new name if it is renamed; new tables are created."""
     names = {n.table.table_id: n.new_name for n in renames}
     out = []
-    for one, change in zip(seen, changes, strict=True):
+    for one, change in zip(current, changes, strict=True):
         new = change.table
         if isinstance(new, NewTable):
             made = registry.insert(
@@ -255,6 +257,7 @@ def _resolve_tables(
 
 
 def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
+    """Check, under the lock, that a change may be committed; a conflict is raised as `_Stop`."""
     table = locked.table
     if locked.frozen and change.versions and not isinstance(change.origin, Adopted):
         now, version = registry.find(session, table.name), table.head.version
@@ -269,20 +272,23 @@ def _check(session: Session, locked: LockedTable, change: TableChange) -> None:
         raise _Stop(found)
 
 
-# ---- idempotency: commits made before, found again by the transaction's id or an application's version ----
+# ---- idempotency: earlier commits are found by the transaction's id or an application's version -----------
 
 
 def _already_applied(
-    session: Session, seen: Sequence[LockedTable | None], changes: Sequence[TableChange]
+    session: Session, current: Sequence[LockedTable | None], changes: Sequence[TableChange]
 ) -> list[Committed] | None:
     """The earlier commits, if applications have recorded these versions already; else None.
 
-    A lower version than the recorded one is a late repetition. A commit of another engine is recognised by
-    its bytes instead. It is a CommitError if only some of the tables that are to be changed have it.
+    A version lower than the recorded one is a late retry. A commit of another engine is recognised by its
+    bytes instead.
+
+    Raises:
+        CommitError: Only some of the tables have recorded the version.
     """
     done: list[Committed] = []
-    with_it, without, recorded = [], [], None
-    for one, change in zip(seen, changes, strict=True):
+    having, lacking, recorded = [], [], None
+    for one, change in zip(current, changes, strict=True):
         version, at, applied = -1, 0, False
         if one is not None:
             version, at = one.table.head.version, one.table.head.timestamp
@@ -293,43 +299,44 @@ def _already_applied(
                         version, applied, recorded = known[1], True, action
         done.append(Committed(version, at, replayed=True))
         if applied:
-            with_it.append(change.table.name)
+            having.append(change.table.name)
         elif one is None or change.versions:
-            without.append(change.table.name)
+            lacking.append(change.table.name)
     if recorded is None:
         return None
-    if without:
-        # it can be neither skipped nor done, and trying again changes nothing
+    if lacking:
+        # the transaction can be neither skipped nor committed, and a retry would not change that
         raise CommitError(
             f"version {recorded.version} of application {recorded.app_id!r} is recorded in "
-            f"{', '.join(with_it)} and not in {', '.join(without)}: nothing was committed",
+            f"{', '.join(having)} and not in {', '.join(lacking)}: nothing was committed",
             suggestion="write to the tables that lack it in a separate transaction, or give all writes of "
             "this one a version that none of its tables has (see DeltaTable.transaction_version)",
         )
     logger.info(
-        "version %d of application %s was committed before: nothing to do", recorded.version, recorded.app_id
+        "version %d of application %s was already committed: nothing to do", recorded.version, recorded.app_id
     )
     return done
 
 
 def _previous_result(
-    session: Session, changes: Sequence[TableChange], txn: str, done: Achieved, *, replayed: bool
+    session: Session, changes: Sequence[TableChange], txn: str, done: TransactionResult, *, replayed: bool
 ) -> list[Committed]:
-    """What the first call with the same id committed.
+    """What an earlier call with the same id committed.
 
-    It is a CommitError if that was recovered from the logs of some tables, and another one lacks it.
+    Raises:
+        CommitError: The commits were recovered from the logs of some tables, and another table lacks them.
     """
     sql = session.sql("tables", "by name")
-    out, without = [], []
+    out, lacking = [], []
     for change in changes:
         table = change.table
         row = session.row(sql, (table.name,)) if isinstance(table, NewTable) else (table.table_id,)
         table_id = None if row is None else row[0]
         mine = [c for (of, _), c in done.commits.items() if of == table_id]
-        without += [table.name] if change.versions and not mine else []
+        lacking += [table.name] if change.versions and not mine else []
         out.append(max(mine, key=lambda c: c.version, default=Committed(change.read_version, 0)))
-    if without and done.adopted:
-        names = ", ".join(without)
+    if lacking and done.adopted:
+        names = ", ".join(lacking)
         raise CommitError(
             f"the transaction {txn!r} was recovered from the log of another table, and {names} does not have "
             "it: nothing was committed",

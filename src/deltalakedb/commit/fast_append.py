@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.commit.request import NewTable, Write
-from deltalakedb.commit.versions import with_info
+from deltalakedb.commit.versions import complete_commit_info
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.failpoints import is_watched
 from deltalakedb.metastore.files.appends import MOST_FILES, BlindAppend, known_shape, ratify_appends
@@ -58,7 +58,11 @@ def try_fast_append(
         if not one.paused:
             written = (one.version, one.timestamp, append.data(one.timestamp))
             unpublished = UnpublishedCommits(
-                append.table.table_id, (written,), one.after, clear=one.clear, asked=True
+                append.table.table_id,
+                (written,),
+                one.previous_sha256,
+                predecessors_published=one.predecessors_published,
+                pause_checked=True,
             )
         done.append(Committed(one.version, one.timestamp, unpublished=unpublished))
     return done
@@ -95,7 +99,7 @@ def _as_blind_append(
         return None  # the committer decides which error comes first
     if (seen := _seen(change, guard)) is None:
         return None
-    named, rest = with_info(given, change, timestamp=0, txn=txn)
+    named, rest = complete_commit_info(given, change, timestamp=0, txn=txn)
     first = encode_action(named)
     if not first.startswith(_INFO_PREFIX):
         return None

@@ -27,7 +27,7 @@ class SqlTxnLogWriter:
         database: The catalog.
         name: The table's name.
         location: The table's root, needed for version 0.
-        commit: Commits a request, such as `Coordinator.decide`.
+        commit: Commits a request, such as `Coordinator.ratify_or_conflict`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The versions of a change: each completed by what is only known under the lock, checked, and written."""
+"""Writes the versions of a change: each is completed under the lock, checked and ratified."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.rows import LockedTable
     from deltalakedb.protocol.actions import Action, Add, Remove
 
-#: how the engineInfo of our commits begins
+#: prefix of the engineInfo in our commits
 _ENGINE: Final = "deltalakedb:"
-#: characters of an id that a client may give
-_LONGEST_ID: Final = 200
+#: the longest transaction id that a client may give, in characters
+_MAX_ID_LENGTH: Final = 200
 
 
 def write_versions(session: Session, locked: LockedTable, change: TableChange, txn: str) -> Committed:
-    """Write every version of a change, in the transaction that locks the head; nothing if it was only read.
+    """Write all versions of a change in the transaction that locks the head; a read table has none.
 
     ``locked`` is the table as it was when its head was locked, ``txn`` the transaction's id.
     """
-    origin, read, before_all, first = change.origin, change.read, locked, 0
+    origin, read, initial, first = change.origin, change.read, locked, 0
     adopted, blind = isinstance(origin, Adopted), change.is_blind_append
     protocol, metadata = (None, None) if read is None else (read.protocol, read.metadata)
-    overtaken = read is not None and locked.protocol_version > read.version
-    if overtaken:
+    protocol_changed = read is not None and locked.protocol_version > read.version
+    if protocol_changed:
         protocol = current_protocol(session, locked.table)
     if isinstance(origin, Adopted) and origin.txn_uuid is not None:
-        txn = origin.txn_uuid  # each version of a transaction is copied by itself
+        txn = origin.txn_uuid  # a copy keeps the id of the transaction that made it
     if isinstance(origin, Recommitted) or (isinstance(origin, Adopted) and origin.txn_uuid is not None):
         first = commits.count_of_transaction(session, txn, locked.table.table_id)
-    outside = session.engine.config.catalog.allow_outside_paths
-    paths = TablePaths(locked.table.location, outside, locked.table.name)
+    allow_outside = session.engine.config.catalog.allow_outside_paths
+    paths = TablePaths(locked.table.location, allow_outside, locked.table.name)
     result, written = Committed(locked.table.head.version, locked.table.head.timestamp), []
     for ordinal, step in enumerate(change.versions, start=first):
         head, name = locked.table.head, locked.table.name
@@ -76,17 +76,21 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
                 timestamp = max(origin.timestamp, head.timestamp + 1)
                 data, label = origin.data, origin.label
                 if origin.streamed is not None:
-                    streamed = _checked(origin.streamed, paths, version, protocol, metadata)
+                    streamed = _validated(origin.streamed, paths, version, protocol, metadata)
             case Received():
                 if in_commit:
-                    timestamp = in_commit_timestamp(step, after=head.timestamp, table=name, version=version)
+                    timestamp = checked_in_commit_timestamp(
+                        step, after=head.timestamp, table=name, version=version
+                    )
                 data, label = origin.data, origin.label
             case Write() | Recommitted():
-                info, rest = with_info(step, change, timestamp=timestamp, txn=txn, in_commit=in_commit)
+                info, rest = complete_commit_info(
+                    step, change, timestamp=timestamp, txn=txn, in_commit=in_commit
+                )
                 actions = [info, *rest]
                 if in_commit and before is not None:
-                    noted = with_ict_enablement(metadata, before, version=version, timestamp=timestamp)
-                    actions = [noted if isinstance(a, Metadata) else a for a in actions]
+                    new_metadata = with_ict_enablement(metadata, before, version=version, timestamp=timestamp)
+                    actions = [new_metadata if isinstance(a, Metadata) else a for a in actions]
                 if tracks_rows(protocol):
                     domain = commits.domain(session, locked.table.table_id, ROW_TRACKING_DOMAIN)
                     actions = assign_row_ids(actions, version=version, domain=domain, table=name)
@@ -114,17 +118,19 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
         result = Committed(version, timestamp)
         if not adopted and data is not None:
             written.append((version, timestamp, data))
-    if not written or before_all.paused or overtaken or isinstance(change.table, NewTable):
+    if not written or initial.paused or protocol_changed or isinstance(change.table, NewTable):
         return result
-    clear = before_all.published_version == before_all.table.head.version
-    unpublished = UnpublishedCommits(locked.table.table_id, tuple(written), before_all.digest, clear=clear)
+    published = initial.published_version == initial.table.head.version
+    unpublished = UnpublishedCommits(
+        locked.table.table_id, tuple(written), initial.digest, predecessors_published=published
+    )
     return Committed(result.version, result.timestamp, unpublished=unpublished)
 
 
 def _handled_features(
     change: TableChange, step: Sequence[Action], protocol: Protocol | None
 ) -> Collection[str]:
-    """Writer features whose duties are fulfilled: by the committer, or by the engine that made the commit."""
+    """Writer features whose rules the committer, or the engine that made the commit, has followed."""
     origin = change.origin
     if isinstance(origin, Adopted):
         return {FENCE}
@@ -137,10 +143,10 @@ def _handled_features(
     return COMMITTER_FEATURES | origin.handled_features
 
 
-def _checked(
+def _validated(
     streamed: Streamed, paths: TablePaths, version: int, protocol: Protocol, metadata: Metadata
 ) -> Streamed:
-    """Return the same files, with every piece validated before it is written."""
+    """Return the same stream of files, in which each piece is validated before it is written."""
 
     def pieces(kind: type[Add | Remove]) -> Iterator[Sequence[Add | Remove]]:
         for piece in streamed.pieces(kind):
@@ -160,18 +166,18 @@ def info_of(actions: Sequence[Action]) -> CommitInfo | None:
 
 
 def own_transaction(actions: Sequence[Action]) -> str | None:
-    """The id of the transaction that made a commit, if this library made it and a client can have it."""
+    """The transaction id of a commit that this library made; None if the id is missing or not valid."""
     info = (info_of(actions) or CommitInfo()).extra
     txn, engine = info.get("txnId"), info.get("engineInfo")
     if not (isinstance(txn, str) and isinstance(engine, str) and engine.startswith(_ENGINE)):
         return None
-    return txn if txn.isprintable() and 0 < len(txn) <= _LONGEST_ID else None
+    return txn if txn.isprintable() and 0 < len(txn) <= _MAX_ID_LENGTH else None
 
 
-def with_info(
+def complete_commit_info(
     actions: Sequence[Action], change: TableChange, *, timestamp: int, txn: str, in_commit: bool = False
 ) -> tuple[CommitInfo, list[Action]]:
-    """The completed commitInfo, which comes first as in-commit timestamps demand, and the other actions."""
+    """The completed commitInfo, which in-commit timestamps require to come first, and the other actions."""
     given = (info_of(actions) or CommitInfo()).extra
     info: dict[str, Any] = {"inCommitTimestamp": timestamp} if in_commit else {}
     info["timestamp"] = timestamp
@@ -183,13 +189,13 @@ def with_info(
     info["isolationLevel"] = isolation_of(change)
     info["isBlindAppend"] = change.is_blind_append
     info["engineInfo"] = f"{_ENGINE}{__version__}"
-    info.setdefault("clientVersion", f"deltalakedb.{__version__}")  # delta-rs names itself in its own
+    info.setdefault("clientVersion", f"deltalakedb.{__version__}")  # that of delta-rs is kept
     info["txnId"] = txn
     return CommitInfo(extra=info), [a for a in actions if not isinstance(a, CommitInfo)]
 
 
-def in_commit_timestamp(actions: Sequence[Action], *, after: int, table: str, version: int) -> int:
-    """The time inside a commit that another engine made; it must be later than the one before."""
+def checked_in_commit_timestamp(actions: Sequence[Action], *, after: int, table: str, version: int) -> int:
+    """The inCommitTimestamp of a received commit; ProtocolError unless it is later than ``after``."""
     info = info_of(actions) or CommitInfo()
     if info.in_commit_timestamp is None or info.in_commit_timestamp <= after:
         raise ProtocolError(

@@ -1,4 +1,4 @@
-"""The coordinator: commit, then publish, then checkpoint, for every commit from wherever it comes."""
+"""The coordinator: ratifies and publishes every commit, whoever made it, then writes due checkpoints."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deltalakedb.commit.committer import LogAheadError, commit
 from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange
 from deltalakedb.commit.versions import info_of
 from deltalakedb.coordinator import rebase
-from deltalakedb.coordinator.guard import has_next, read_foreign, require_writable
+from deltalakedb.coordinator.guard import log_is_ahead, read_foreign_commit, require_writable
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
@@ -34,9 +34,9 @@ from deltalakedb.metastore import outbox, registry, snapshots
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, interval_of
 from deltalakedb.mirror.drift import (
     ADOPT,
-    ADVICE,
+    AHEAD_HINT,
+    FOREIGN_COMMITS,
     FREEZE,
-    POLICY,
     commit_file_state,
     log_differences,
     newest_beyond,
@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: how often foreign commits may be adopted before one commit gives up
-_ROUNDS = 5
+#: how often one commit adopts foreign commits and tries again before it gives up
+_MAX_ADOPTIONS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +76,19 @@ class Adoption:
 
 
 class Coordinator:
-    """The one way from a request to a published commit. It holds no state of a commit.
+    """The one way from a request to a published commit. It keeps no state between calls.
 
     Args:
         database: The catalog.
-        options: Storage options by location, as the caller gave them; the settings have those of the others.
+        options: Storage options by location; those of other locations come from the settings.
     """
 
     def __init__(self, database: Database, options: Mapping[str, Options] | None = None) -> None:
         self._database = database
-        self._given = options or {}
+        self._options = options or {}
 
     def storage_options(self, location: str) -> Options:
-        return self._database.engine.config.storage_options_for(location, self._given.get(location))
+        return self._database.engine.config.storage_options_for(location, self._options.get(location))
 
     def store(self, table: Table) -> Store:
         return open_store(table.location, self.storage_options(table.location))
@@ -112,19 +112,17 @@ class Coordinator:
     ) -> list[Committed]:
         """Commit a request, without the follow-up.
 
-        Only our own errors are certain. Anything else, such as an interrupt or the exception of a signal
-        handler, may have come after the commit: then the new data files stay, and `gc` deletes those that no
-        version needs.
-
         ``delete_files`` deletes the new data files. It is called if the commit certainly did not happen, or
-        was made before.
+        was already made by an earlier call. Only our own errors are certain: an interrupt or the exception of
+        a signal handler may have come after the commit, so the files stay, and `gc` deletes those that no
+        version needs.
 
         Raises:
             ConflictError: Another writer was first, and nothing happened.
             CommitUnknownError: The outcome is not known.
         """
         try:
-            outcome = self._guarded(request)
+            outcome = self._commit_guarded(request)
         except CommitUnknownError:
             raise
         except DeltaSqlError:
@@ -134,17 +132,17 @@ class Coordinator:
             delete_files()
             raise _conflict_error(outcome)
         if outcome and all(c.replayed for c in outcome):
-            delete_files()  # done before: this attempt's files belong to no version
+            delete_files()  # an earlier call made this commit: its files are used, not these
         return outcome
 
-    def decide(self, request: CommitRequest) -> list[Committed] | Conflict:
-        """Commit a request behind the gate and the guard, without the follow-up; a conflict is returned."""
+    def ratify_or_conflict(self, request: CommitRequest) -> list[Committed] | Conflict:
+        """Check that the tables may be written to, then ratify; a conflict is returned, not raised."""
         for table in (c.table for c in request.changes if c.versions):
             if not isinstance(table, NewTable):
                 require_writable(self._database, table, self.store(table))
-        return self._guarded(request)
+        return self._commit_guarded(request)
 
-    def _guarded(self, request: CommitRequest) -> list[Committed] | Conflict:
+    def _commit_guarded(self, request: CommitRequest) -> list[Committed] | Conflict:
         """Commit, unless the log has foreign commits that ours would collide with.
 
         Object stores respond slowly, so they are queried before the head is locked, and only if
@@ -155,14 +153,15 @@ class Coordinator:
             table = change.table
             if change.versions and not isinstance(table, NewTable) and local_path(table.location) is None:
                 self.handle_foreign_commits(table)
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_ADOPTIONS):
             try:
-                return commit(self._database, request, guard=None if look_ahead == "off" else has_next)
+                guard = None if look_ahead == "off" else log_is_ahead
+                return commit(self._database, request, guard=guard)
             except LogAheadError as ahead:
                 self.handle_foreign_commits(ahead.table)
         raise CatalogBusyError(
-            f"other writers keep adding commits to _delta_log; gave up after {_ROUNDS} attempts to adopt "
-            "them",
+            f"other writers keep adding commits to _delta_log; gave up after {_MAX_ADOPTIONS} attempts "
+            "to adopt them",
             suggestion="let one side write: see `deltasql mirror status`",
         )
 
@@ -174,14 +173,14 @@ class Coordinator:
         renamed: bool = False,
         checkpoints: Mapping[str, CheckpointOptions] | None = None,
     ) -> None:
-        """Publish what was committed and write due checkpoints, by the settings.
+        """Publish what was committed and write due checkpoints, as the settings say.
 
-        A writer publishes its own commits and some of those that waited before them. Errors are logged: the
-        commit stands.
+        A writer publishes its own commits and some older unpublished ones (``publish.help_predecessors``).
+        Errors are logged: the commit stands.
 
         Args:
-            done: The changes, and what each became.
-            group: The transaction, if it may have changed several tables.
+            done: The changes with their commits.
+            group: The id of the transaction, if it may have changed several tables.
             renamed: Tables may have been renamed or dropped by the same commit.
             checkpoints: By location; the default is `DUE`.
         """
@@ -211,12 +210,12 @@ class Coordinator:
             published = publish_all(database, targets, group=group, limit=limit, seconds=1.0)
             # after all tables are published, since those of one transaction should appear together
             for one, result in zip(targets, published, strict=True):
-                # from the numbers alone: a commit after which none is due costs nothing
+                # decided from version numbers alone, so that most commits need no query
                 if one.checkpoints.may_be_due(result.versions) or self._is_large(one):
                     checkpoint_due(database, one.table.name, one.checkpoints, one.storage_options)
 
     def _is_large(self, one: Target) -> bool:
-        """Whether a commit is a good part of the bytes that may come after a checkpoint."""
+        """Whether a commit is at least an eighth of the bytes after which a checkpoint is due."""
         limit = self._database.engine.config.publish.checkpoint_tail_bytes
         if not (limit and one.checkpoints.write and one.known):
             return False
@@ -229,10 +228,10 @@ class Coordinator:
     ) -> tuple[Committed, Published] | None:
         """Commit what another engine made as the next version of a table, and publish it.
 
-        It is published whatever the settings are, since its writer looks for the file at once.
+        It is published even if the settings say otherwise, since its writer looks for the file at once.
 
         Returns:
-            What it became; None if the table changed meanwhile, so that the caller has to look again.
+            The commit and how it was published; None if the table changed meanwhile: try again.
 
         Raises:
             ProtocolError: The commit is not allowed.
@@ -243,7 +242,7 @@ class Coordinator:
             if not isinstance(table, NewTable):
                 require_writable(database, table, self.store(table), log=True)
                 if version > table.head.version + 1:
-                    # only a log with foreign commits can be further than the catalog
+                    # the engine saw a later version in the log than the catalog has: a foreign commit
                     if self.handle_foreign_commits(table):
                         return None
                     raise ProtocolError(
@@ -261,7 +260,7 @@ class Coordinator:
             info = info_of(actions)
             blind = before and info and info.extra.get("isBlindAppend") is True
             change = TableChange(table, [actions], before, NOTHING if blind else EVERYTHING, Received(data))
-            outcome = self._guarded(CommitRequest([change]))
+            outcome = self._commit_guarded(CommitRequest([change]))
         except TableMissingError:
             return None
         if isinstance(outcome, Conflict):
@@ -270,8 +269,8 @@ class Coordinator:
         target = Target(made, self.storage_options(made.location), outcome[0].unpublished)
         return outcome[0], publish_all(database, [target])[0]
 
-    def look_at_open(self, table: Table) -> bool:
-        """When a table is opened: adopt foreign commits or freeze the table; whether versions were adopted.
+    def check_at_open(self, table: Table) -> bool:
+        """Adopt foreign commits or freeze the table when it is opened; return whether any were adopted.
 
         Errors become warnings, so the table can be read even without permission to write, or if it is frozen.
         """
@@ -282,11 +281,14 @@ class Coordinator:
             return False
 
     def handle_foreign_commits(self, table: Table) -> bool:
-        """Adopt foreign commits beyond the head, or freeze the table, by its policy; whether it adopted any.
+        """Adopt foreign commits beyond the head, or freeze the table, by its policy.
+
+        Returns:
+            Whether any were adopted.
 
         Raises:
             TableFrozenError: The log is ahead and the policy is to freeze.
-            TableFollowedError: The table belongs to others: its log is always ahead.
+            TableFollowedError: The table belongs to another catalog, and its log is ahead as a rule.
         """
         registry.refuse_followed(table)
         try:
@@ -296,15 +298,15 @@ class Coordinator:
             # an unreadable log does not block a commit; publishing finds a foreign commit later
             logger.warning("the log of %s could not be checked: %s", table.name, error.message)
             return False
-        if table.settings.get(POLICY, FREEZE) == ADOPT:
+        if table.settings.get(FOREIGN_COMMITS, FREEZE) == ADOPT:
             return bool(self.adopt(table.name).versions)
         reason = f"_delta_log has version {newest}, which the catalog did not make"
         registry.freeze(self._database, table, reason, version=table.head.version)
         text = f"the table is frozen: {reason}"
-        raise TableFrozenError(text, table=table.name, version=table.head.version, suggestion=ADVICE)
+        raise TableFrozenError(text, table=table.name, version=table.head.version, suggestion=AHEAD_HINT)
 
     def adopt(self, name: str, *, origin: str = "adopt") -> Adoption:
-        """Copy every commit of the log beyond the head, in order, byte for byte, by the one commit path.
+        """Copy every commit of the log beyond the head into the catalog, in order and byte for byte.
 
         ``origin`` names the operation that copies them, for the history.
 
@@ -338,16 +340,18 @@ class Coordinator:
         return Adoption(tuple(done))
 
     def _adopt_one(self, name: str, reader: FileTxnLogReader, version: int, origin: str) -> bool:
-        """Copy one commit; False if another process did so a moment ago."""
+        """Copy one commit; return False if another process has already copied it."""
         opened = snapshots.open_table(self._database, name)
         # commit a copy only on top of its predecessor: otherwise it would get another version number
         if opened.snapshot.version == version - 1:
-            actions, copy = read_foreign(reader, version, name, origin)
+            actions, copy = read_foreign_commit(reader, version, name, origin)
             if opened.table.state == registry.FOLLOWING:
-                copy = replace(copy, txn_uuid=None)  # its owners' transactions are not this catalog's
+                copy = replace(
+                    copy, txn_uuid=None
+                )  # transaction ids of the other catalog have no meaning in this one
             change = TableChange(opened.table, [actions], opened.snapshot, origin=copy)
-            published = partial(outbox.advance, table_id=opened.table.table_id, version=version)
-            outcome = commit(self._database, CommitRequest([change], statements=[published]))
+            record_published = partial(outbox.advance, table_id=opened.table.table_id, version=version)
+            outcome = commit(self._database, CommitRequest([change], statements=[record_published]))
             if not isinstance(outcome, Conflict):
                 return True
         if commit_file_state(self._database, opened.table, reader.store, version) != "ours":
@@ -373,17 +377,17 @@ class Coordinator:
         require_data(database, table, store)
         found = log_differences(database, table, store)
         if foreign := next((f for f in found if f.kind == "foreign"), None):
-            raise _both_sides(table, foreign.version)
+            raise _diverged_error(table, foreign.version)
         if damaged := next((f for f in found if f.kind == "commit"), None):
             raise CatalogCorruptError(damaged.detail, table=name, version=damaged.version)
-        self._acknowledge(table, store)
+        self._record_published(table, store)
         adopted = self.adopt(name, origin="recover")
         if table.state == "frozen":
             registry.unfreeze(database, table, f"versions recovered from the log: {len(adopted.versions)}")
         return adopted
 
-    def _acknowledge(self, table: Table, store: Store) -> None:
-        """Mark commits that are in the log as published: in an older backup they are still waiting."""
+    def _record_published(self, table: Table, store: Store) -> None:
+        """Record commits that are in the log as published: an older backup has them as unpublished."""
         known: list[int] = []
         for version in outbox.waiting_versions(self._database, table.table_id):
             state = commit_file_state(self._database, table, store, version)
@@ -393,11 +397,11 @@ class Coordinator:
                         f"version {version} of the catalog is not in the log, and later ones are",
                         table=table.name,
                         version=version,
-                        suggestion="move the later ones away, then recover again, which publishes ours",
+                        suggestion="move the later ones out of _delta_log, then recover again",
                     )
-                break  # it is only waiting to be published
+                break  # it is not published yet, nor are later ones
             if state != "ours":
-                raise _both_sides(table, version)
+                raise _diverged_error(table, version)
             known.append(version)
         if known:
             outbox.mark_published(self._database, {table.table_id: known})
@@ -421,24 +425,24 @@ class Coordinator:
 
 
 @contextmanager
-def after_commit(trouble: str) -> Iterator[None]:
+def after_commit(failure: str) -> Iterator[None]:
     """Log errors that happen after a commit. The commit stands; raising would make the caller retry it."""
     try:
         yield
     except CatalogBusyError as error:
-        logger.info("%s: %s", trouble, error.message)
+        logger.info("%s: %s", failure, error.message)
     except DeltaSqlError as error:
-        logger.warning("the commit stands, but %s: %s", trouble, error.message)
+        logger.warning("the commit stands, but %s: %s", failure, error.message)
     except Exception:
-        logger.exception("the commit stands, but %s", trouble)
+        logger.exception("the commit stands, but %s", failure)
 
 
-def _both_sides(table: Table, version: int) -> TableFrozenError:
+def _diverged_error(table: Table, version: int) -> TableFrozenError:
     return TableFrozenError(
         f"version {version} of the log is not the one in the catalog: both sides have new commits",
         table=table.name,
         version=version,
-        suggestion="decide with `deltasql mirror resolve`",
+        suggestion="`deltasql mirror resolve --keep-theirs` commits ours again on top of the log's",
     )
 
 

@@ -1,4 +1,4 @@
-"""The gate that every write passes before it begins, and the search for commits of other writers."""
+"""Checks around a commit: whether a table may be written to, and whether its log has foreign commits."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def require_writable(database: Database, table: Table, store: Store, *, log: bool = False) -> None:
-    """Check, before data files are written, that a table may be written to: the one gate of all writers.
+    """Check, before data files are written, that a table may be written to.
 
     Table operations, transactions, Spark and the HTTP service all call this, so a new precondition of writing
     belongs here. Whatever may change between this check and the commit is checked again under the lock of the
-    table's head, in `commit/committer.py`. ``log`` requires the log on local disk too, for an engine that has
-    already written its data, and so made a missing folder.
+    table's head, in `commit/committer.py`. With ``log``, a folder on local disk must also have its
+    `_delta_log`: an engine that has already written its data may have created the missing folder itself.
 
     Raises:
         TableFollowedError: The table belongs to another catalog and is only followed.
@@ -46,7 +46,7 @@ def require_writable(database: Database, table: Table, store: Store, *, log: boo
     require_folder(database, table, store, log=log)
 
 
-def has_next(table: Table, version: int) -> bool:
+def log_is_ahead(table: Table, version: int) -> bool:
     """Whether a log on local disk continues after a version; False for an object store.
 
     A committer calls this while it locks the head. An unreadable log does not block a commit: publishing
@@ -57,13 +57,13 @@ def has_next(table: Table, version: int) -> bool:
         return False
     if os.path.lexists(f"{root}/{commit_path(version + 1)}"):
         return True
-    # the next version may have been cleaned up
+    # the next version may have been cleaned up after a later checkpoint
     try:
         hint = os.stat(f"{root}/{LAST_CHECKPOINT}")  # noqa: PTH116 - checked before every commit
         newest = _last_checkpoint(str(root), (hint.st_ino, hint.st_size, hint.st_mtime_ns, hint.st_ctime_ns))
         if newest is None or newest <= version:
             return False
-        # a hint may be wrong
+        # the hint may be wrong, so look for the checkpoint itself
         return any(name.startswith(f"{newest:020}.") for name in os.listdir(f"{root}/{LOG_FOLDER}"))  # noqa: PTH208
     except (OSError, StorageError):
         return False
@@ -71,14 +71,14 @@ def has_next(table: Table, version: int) -> bool:
 
 @lru_cache(maxsize=1024)
 def _last_checkpoint(root: str, _stat: tuple[int, ...]) -> int | None:
-    """The version that ``_last_checkpoint`` names; read while a head is locked, so it is cached."""
+    """The version that ``_last_checkpoint`` names; cached, since it is read while a head is locked."""
     return last_checkpoint(open_store(root))
 
 
-def read_foreign(
+def read_foreign_commit(
     reader: FileTxnLogReader, version: int, table: str, origin: str = "adopt"
 ) -> tuple[Sequence[Action], Adopted]:
-    """A commit of the log to be adopted; of one that is too large to be held, all but its files.
+    """Read a commit of the log that is to be adopted; the files of a very large one are streamed later.
 
     Raises:
         UnsupportedFeatureError: It enables a feature that cannot be read here.

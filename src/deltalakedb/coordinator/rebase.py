@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 from deltalakedb.commit.conflicts import data_conflict
 from deltalakedb.commit.request import Recommitted, TableChange
 from deltalakedb.commit.versions import info_of, write_versions
-from deltalakedb.coordinator.guard import read_foreign
+from deltalakedb.coordinator.guard import read_foreign_commit
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
@@ -266,7 +266,7 @@ def _diverged(database: Database, name: str, storage_options: Options) -> list[_
     todo = [start.table_id]
     while todo:
         for txn in [part.txn_uuid for part in found[todo.pop()].ours]:
-            for member in outbox.group(database, txn):
+            for member in outbox.members(database, txn):
                 if member.table_id in found or member.published or member.table_id not in tables:
                     continue
                 options = config.storage_options_for(member.location)
@@ -364,7 +364,7 @@ def _read_theirs(reader: FileTxnLogReader, table: str, version: int) -> list[_Th
     """Their commits from a version on."""
     found: list[_Theirs] = []
     while reader.store.exists(commit_path(version)):
-        found.append(_Theirs(version, *read_foreign(reader, version, table)))
+        found.append(_Theirs(version, *read_foreign_commit(reader, version, table)))
         version += 1
     listing = list_log(reader.store)
     if (beyond := max((*listing.commits, *listing.checkpoints), default=-1)) >= version:

@@ -139,8 +139,8 @@ def without_bytes(db: SessionSource, table: Table) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Achieved:
-    """What a transaction achieved: its commits by (table id, ordinal).
+class TransactionResult:
+    """The commits of a transaction by (table id, ordinal).
 
     ``adopted``: some came back from a log, so that not all of its tables need to be known.
     """
@@ -149,8 +149,8 @@ class Achieved:
     adopted: bool
 
 
-def by_transaction(session: Session, txn_uuid: str) -> Achieved | None:
-    """What a transaction achieved; None if it never committed.
+def by_transaction(session: Session, txn_uuid: str) -> TransactionResult | None:
+    """The commits of a transaction; None if it never committed.
 
     CommitError if some of its tables lost their part, so it is neither done nor undone.
     """
@@ -165,7 +165,7 @@ def by_transaction(session: Session, txn_uuid: str) -> Achieved | None:
         )
     rows = session.rows(session.sql("commits", "by transaction"), (txn_uuid,))
     made = {(row[0], row[1]): Committed(row[2], row[3], replayed=True) for row in rows}
-    return Achieved(made, any(origin != "sql" for *_, origin in rows))
+    return TransactionResult(made, any(origin != "sql" for *_, origin in rows))
 
 
 def lost_tables(session: Session, txn_uuid: str) -> tuple[str, ...]:

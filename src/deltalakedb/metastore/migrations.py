@@ -105,7 +105,7 @@ def pending(engine: Engine) -> Sequence[Migration]:
 
 def migrate(engine: Engine) -> list[Migration]:
     """Bring the schema up to date, each step in one transaction; concurrent callers apply each step once."""
-    if (trouble := engine.encoding_trouble()) is not None:
+    if (trouble := engine.encoding_error()) is not None:
         with engine.read() as session:
             if not engine.has_schema_table(session):  # an existing catalog stays usable; doctor reports it
                 raise trouble

@@ -1,4 +1,4 @@
-"""The outbox: what is ratified and waits to be published, and what is known of each table's log."""
+"""The outbox: commits that are ratified and not yet published, and the publishing status of each table."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.read_set import ReadSet
 
-#: limit for commits held in memory, in bytes; the commit that exceeds it is still loaded
-HELD_BYTES: Final = 16 << 20
-#: settings of the catalog: the pause of all publishing, and errors of checkpoints and manifests
+#: limit of `waiting` in bytes; the commit that exceeds it is still returned
+MAX_BATCH_BYTES: Final = 16 << 20
+#: names in ``dl_settings``: the pause of all publishing; by table or transaction, failed checkpoints and
+#: manifests that are to be retried
 _PAUSED: Final = "mirror.paused"
 _CHECKPOINT: Final = "mirror.checkpoint."
 _MANIFEST: Final = "mirror.manifest."
-#: the lease on a table's checkpoint
+#: prefix of the lease that a writer of a table's checkpoint holds
 CHECKPOINT_LEASE: Final = "checkpoint:"
-#: commits that wait longer than this are an alarm
+#: `MirrorStatus.alarm` is set if a commit waits longer than this
 ALARM_SECONDS: Final = 60.0
 
 
@@ -38,13 +39,13 @@ class Unpublished:
     timestamp: int
     data: bytes
     attempts: int
-    #: the transaction, if it may have changed other tables too
+    #: the id of its transaction, if that may have changed other tables too
     group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How many versions are not published, and the time of the oldest."""
+    """How many versions are not published, and the timestamp of the oldest."""
 
     versions: int
     oldest_at: int | None
@@ -52,7 +53,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A table's part in a transaction: the newest version that it made there."""
+    """A table that a transaction changed, with the newest version that it made there."""
 
     table_id: int
     table: str
@@ -75,7 +76,7 @@ class MissingManifest:
 
 def waiting(db: SessionSource, table_id: int, *, limit: int) -> list[Unpublished]:
     """The oldest unpublished commits of a table, in order; fewer if they are large."""
-    rows = db.rows(db.sql("outbox", "open"), (table_id, limit, HELD_BYTES))
+    rows = db.rows(db.sql("outbox", "open"), (table_id, limit, MAX_BATCH_BYTES))
     return [Unpublished(version, at, bytes(data), *rest) for version, at, data, *rest in rows]
 
 
@@ -88,13 +89,13 @@ def lag(db: SessionSource, table_id: int) -> Lag:
     return Lag(*row) if row else Lag(0, None)
 
 
-def behind(db: SessionSource) -> list[str]:
-    """Names of tables with something to publish now, the longest waiting first."""
+def tables_behind(db: SessionSource) -> list[str]:
+    """Names of tables with commits to publish, the longest waiting first; not those that are backing off."""
     with db.read() as session:
         return [name for (name,) in session.rows(session.sql("outbox", "behind"), (session.now_ms(),))]
 
 
-def group(db: SessionSource, txn_uuid: str) -> list[Member]:
+def members(db: SessionSource, txn_uuid: str) -> list[Member]:
     """The tables that a transaction changed, by name."""
     rows = db.rows(db.sql("outbox", "group"), (txn_uuid,))
     return [Member(*(*row, state == "published")) for *row, state in rows]
@@ -115,8 +116,8 @@ def last_error(db: SessionSource, table_id: int) -> str | None:
 def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) -> None:
     """Record, by table, which versions are in the log.
 
-    Losing this record does no harm: publishing again finds them there. Publishing goes in order, so every
-    version between the oldest and the newest of a table is there too.
+    Losing this record does no harm: the next publisher finds the files. Versions are published in order, so
+    every version between the oldest and the newest of a table is in the log too.
     """
     now = time.time_ns() // 1_000_000
     values = [v for table_id, some in versions.items() for v in (table_id, min(some), max(some), now)]
@@ -126,14 +127,17 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
 
 
 def mark_range(session: Session, table_id: int, oldest: int, newest: int, now: int) -> None:
+    """Record that a range of a table\'s versions is published."""
     session.run(session.sql("outbox", "published"), (now, table_id, oldest, newest))
 
 
 def advance(session: Session, table_id: int, version: int) -> None:
+    """Record the newest published version of a table, if it is newer than the recorded one."""
     session.run(session.sql("outbox", "advance"), (version, session.now_ms(), table_id, version))
 
 
 def mark_failed(db: SessionSource, table_id: int, version: int, error: str, *, retry_in_ms: int) -> None:
+    """Record why a version could not be published, and when to try again."""
     with db.relaxed_write() as session:
         due = session.now_ms() + retry_in_ms
         session.run(session.sql("outbox", "failed"), (due, error[:2000], table_id, version))
@@ -170,7 +174,7 @@ def manifest_failed(
 
 
 def forget_manifest(db: SessionSource, txn: str) -> None:
-    """Delete the record of a missing manifest: it is there, or no longer needed."""
+    """Delete the record of a missing manifest: it was written, or is no longer needed."""
     with db.relaxed_write() as session:
         put_setting(session, _MANIFEST + txn, None)
 
@@ -184,7 +188,7 @@ def put_setting(session: Session, name: str, value: str | None) -> bool:
 def _manifest(name: str, value: str, now_ms: int) -> MissingManifest:
     tables, error, attempts, due = decode_json(value)
     return MissingManifest(
-        name.removeprefix(_MANIFEST), tuple(tables), error, attempts, _seconds(due, now_ms)
+        name.removeprefix(_MANIFEST), tuple(tables), error, attempts, _seconds_between(due, now_ms)
     )
 
 
@@ -312,14 +316,14 @@ def _status(
         *begin,
         bool(paused) or _PAUSED in notes,
         waiting,
-        0.0 if oldest is None else _seconds(now, oldest),
+        0.0 if oldest is None else _seconds_between(now, oldest),
         attempts or 0,
         error,
         table_id,
-        retry_in=None if retry_at is None else _seconds(retry_at, now),
+        retry_in=None if retry_at is None else _seconds_between(retry_at, now),
         checkpoint_error=checkpoint_error,
         checkpoint_attempts=checkpoint_attempts,
-        checkpoint_retry_in=None if due is None else _seconds(due, now),
+        checkpoint_retry_in=None if due is None else _seconds_between(due, now),
         checkpoint_holder=holder,
         checkpoint_lease=lease,
         manifests_missing=len(missing),
@@ -328,6 +332,6 @@ def _status(
     )
 
 
-def _seconds(later: int, earlier: int) -> float:
+def _seconds_between(later: int, earlier: int) -> float:
     """The seconds between two times in milliseconds; 0 if the first is not later."""
     return max(0, later - earlier) / 1000

@@ -184,7 +184,7 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     sql = session.sql("snapshots", "lock").expand(len(ids)).then(session.dialect.lock_rows)
     rows = session.rows(sql, ids)
     if rows and rows[0][-1] is not None:
-        session.take_time(max(row[-1] for row in rows))
+        session.set_clock(max(row[-1] for row in rows))
     return {row[0]: LockedTable(table_from_row(row), *row[TABLE_COLUMNS:-1]) for row in rows}
 
 
@@ -254,7 +254,7 @@ class NameChange:
 def change_names(session: Session, held: Mapping[int, LockedTable], changes: Sequence[NameChange]) -> None:
     """Drop and rename tables whose heads are locked; tables may swap their names."""
     for change in changes:
-        still_there(held, change.table)
+        require_same_table(held, change.table)
     for change in changes:
         if change.new_name is None:
             forget(session, held[change.table.table_id].table, force=change.force)
@@ -320,7 +320,7 @@ def _rename(session: Session, table: Table, new_name: str) -> None:
     audit.record(session, "rename table", replace(table, name=new_name), at=now, old_name=table.name)
 
 
-def still_there(held: Mapping[int, LockedTable], table: Table, *, named: bool = True) -> LockedTable:
+def require_same_table(held: Mapping[int, LockedTable], table: Table, *, named: bool = True) -> LockedTable:
     """Return the locked table; raise TableMissingError if it is no longer the one that was read.
 
     An operation addresses a table by name: if another table has taken the name meanwhile, readers of that

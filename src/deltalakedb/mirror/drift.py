@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: a table's setting: what to do with foreign commits beyond the head
-POLICY = "outside_writers"
+#: a table's setting, `FREEZE` or `ADOPT`: what to do with foreign commits beyond the head
+FOREIGN_COMMITS = "outside_writers"
 FREEZE, ADOPT = "freeze", "adopt"
-ADVICE = (
+AHEAD_HINT = (
     "another engine wrote it, or the database is an older backup: `deltasql mirror recover` adopts the log's "
     "commits, `deltasql mirror resolve` decides if both sides have one: see "
     "docs/how-to/keep-the-log-in-step.md"
 )
-#: published commits that a quick check lists, and how many of the newest it reads
-_LISTED, _READ = 1_000, 32
+#: how many of the newest published commits a quick check looks for, and how many of those it reads
+_MAX_LISTED, _MAX_READ = 1_000, 32
 #: a quick check replays checkpoints up to this size
-_REPLAYED_BYTES = 8 << 20
+_MAX_REPLAYED_BYTES = 8 << 20
 
 CommitFileState: TypeAlias = Literal["absent", "ours", "damaged", "foreign"]
 _LogKind: TypeAlias = Literal["missing", "damaged", "foreign", "ahead", "checkpoint", "commit", "log"]
@@ -88,9 +88,9 @@ class Difference:
 def commit_file_state(database: Database, table: Table, store: Store, version: int) -> CommitFileState:
     """What the log has for a version.
 
-    ``absent``: no file. ``ours``: the bytes that the catalog ratified. ``damaged``: those bytes, cut short or
-    spoiled. ``foreign``: another writer's commit. Only a published version can be damaged: whatever is in the
-    place of one that waits is foreign. A version that was imported without its bytes counts as ours.
+    ``absent``: no file. ``ours``: the bytes that the catalog ratified. ``damaged``: those bytes, truncated or
+    corrupted. ``foreign``: another writer's commit. Only a published version can be damaged: other bytes in
+    the place of an unpublished one are foreign. A version that was imported without its bytes is ours.
 
     Raises:
         CatalogCorruptError: The bytes differ, and the catalog's own copy is damaged.
@@ -129,9 +129,9 @@ def commit_file_difference(
     if row.sha256 in (None, there.sha256):
         return None
     if version > published:
-        return Difference("foreign", version, "another commit has the place of a version that waits")
+        return Difference("foreign", version, "another commit has the place of an unpublished version")
     try:
-        for action in iter_actions(store, path):  # line by line to the end: it may be of any size
+        for action in iter_actions(store, path):  # streamed to the end, since the file may be large
             info = action if isinstance(action, CommitInfo) else info
     except LogCorruptError as error:
         return Difference("damaged", version, error.message)
@@ -141,14 +141,14 @@ def commit_file_difference(
         if info.extra.get("txnId") == row.txn_uuid:
             return Difference("damaged", version, "the commit file is not as it was published")
     elif commits.digest(ours) != row.sha256:
-        return Difference("commit", version, "the catalog's copy does not have its own digest")
+        return Difference("commit", version, "the catalog's copy does not match its recorded digest")
     elif there.size < len(ours) and there.sha256 == commits.digest(ours[: there.size]):
-        return Difference("damaged", version, "the commit file is cut short")
+        return Difference("damaged", version, "the commit file is truncated")
     return Difference("foreign", version, "another commit has the place of ours")
 
 
 def _missing(version: int) -> Difference:
-    return Difference("missing", version, "the commit file is not there")
+    return Difference("missing", version, "the commit file is missing")
 
 
 def is_ratified(database: Database, table: Table, version: int, data: bytes) -> bool:
@@ -168,8 +168,8 @@ def commit_differences(
 ) -> tuple[int, list[Difference]]:
     """Compare the bytes of every commit file with the digests that the catalog keeps.
 
-    The log must have the versions from ``oldest`` or the newest checkpoint to ``published``; later ones only
-    wait to be published. Returns how many files were compared, and what differs, by version.
+    The log must have the versions from ``oldest`` or the newest checkpoint to ``published``; later ones
+    are not published yet. Returns how many files were compared, and what differs, by version.
     """
     rows = reversed(commits.of_table(database, table_id))
     return _compare(database, table_id, store, rows, published=published, oldest=oldest)
@@ -181,8 +181,10 @@ def newest_commit_differences(database: Database, table: Table, store: Store) ->
     Readers need the commits since the newest checkpoint. One listing shows whether they exist, and their
     sizes; only the newest are read and compared by their digests.
     """
-    rows = commits.history(database, table, upto=table.published_version, limit=_LISTED)
-    return _compare(database, table.table_id, store, rows, published=table.published_version, read=_READ)[1]
+    rows = commits.history(database, table, upto=table.published_version, limit=_MAX_LISTED)
+    return _compare(database, table.table_id, store, rows, published=table.published_version, read=_MAX_READ)[
+        1
+    ]
 
 
 def _compare(
@@ -197,7 +199,7 @@ def _compare(
 ) -> tuple[int, list[Difference]]:
     """Compare commit files by size, and the first ``read`` of them (or all) by their digests."""
     listing = list_log(store)
-    # every engine may clean up below a checkpoint
+    # any engine may delete commit files below a checkpoint
     covered = max((v for v in listing.checkpoints if v <= published), default=-1)
     compared, found = 0, []
     for number, row in enumerate(rows):
@@ -223,8 +225,8 @@ def newest_beyond(database: Database, table: Table, store: Store) -> int | None:
     """The newest version of the log beyond the head, which the catalog does not know; None if there is none.
 
     A version is in the database before it is in the log, so a file beyond the head is another writer's, or
-    was made after the backup that this database was restored from. The next version may be gone again: a
-    writer of a later checkpoint may clean it up.
+    was made after the backup that this database was restored from. The next version may be missing
+    while later ones exist: a writer of a later checkpoint may have cleaned it up.
     """
     head = table.head.version
     while True:
@@ -235,7 +237,7 @@ def newest_beyond(database: Database, table: Table, store: Store) -> int | None:
         now = registry.find(database, table.name).head.version
         if now <= head:
             return newest
-        head = now  # another writer of ours was faster
+        head = now  # another process of ours committed meanwhile
 
 
 def versions_ahead(database: Database, table: Table, store: Store) -> Iterator[Difference]:
@@ -258,14 +260,14 @@ def require_no_foreign_commits(
     Raises:
         TableFrozenError: It has one, or may have one: the table is frozen, or its log is ahead.
     """
-    suggestion = ADVICE
+    suggestion = AHEAD_HINT
     if table.state == "frozen":
         found = f"the table is frozen, and {danger}: {table.state_reason}"
-        suggestion = "decide that first: see `deltasql mirror status`"
+        suggestion = "resolve that first: see `deltasql mirror status`"
     else:
         store = open_store(table.location, storage_options)
         newest = newest_beyond(database, table, store)
-        if newest is None and (newest := _taken(database, table, store)) is None:
+        if newest is None and (newest := _displaced_version(database, table, store)) is None:
             return
         found = f"_delta_log has version {newest}, which the catalog did not make: {danger}"
     raise TableFrozenError(found, table=table.name, version=table.head.version, suggestion=suggestion)
@@ -276,19 +278,19 @@ def with_foreign_count(database: Database, status: MirrorStatus) -> MirrorStatus
     options = database.engine.config.storage_options_for(status.location)
     try:
         table, store = registry.find(database, status.table), open_store(status.location, options)
-        newest, taken = newest_beyond(database, table, store), _taken(database, table, store)
-        if taken is None and newest is None:
+        newest, displaced = newest_beyond(database, table, store), _displaced_version(database, table, store)
+        if displaced is None and newest is None:
             return replace(status, ahead=0)
         head = registry.find(database, status.table).head.version
-        first, last = head + 1 if taken is None else taken, head if newest is None else newest
+        first, last = head + 1 if displaced is None else displaced, head if newest is None else newest
         return replace(status, ahead=last + 1 - first)
     except DeltaSqlError as error:
         logger.warning("the log of %s could not be checked: %s", status.table, error.message)
         return status
 
 
-def _taken(database: Database, table: Table, store: Store) -> int | None:
-    """The oldest version of ours that waits, if a foreign commit has its place."""
+def _displaced_version(database: Database, table: Table, store: Store) -> int | None:
+    """The oldest unpublished version, if a foreign commit has its place in the log; else None."""
     waiting = next(iter(outbox.waiting_versions(database, table.table_id)), None)
     if waiting is None or commit_file_state(database, table, store, waiting) in ("absent", "ours"):
         return None
@@ -296,10 +298,10 @@ def _taken(database: Database, table: Table, store: Store) -> int | None:
 
 
 def is_rewritten(database: Database, table: Table, store: Store) -> bool:
-    """Whether the commit of the newest version that the catalog knows is another one in the log."""
+    """Whether the log has another commit than the catalog for the newest version that both have."""
     if table.published_version < table.head.version:
-        return False  # it is not in the log yet
-    # one that was cleaned up is covered by a checkpoint, which has no digest
+        return False  # the head is not published yet
+    # an absent file is fine: a checkpoint covers it
     return commit_file_state(database, table, store, table.head.version) in ("damaged", "foreign")
 
 
@@ -336,25 +338,27 @@ def broken_checkpoints(
         if quick and version < newest:
             continue
         for checkpoint in listing.checkpoints[version]:
-            # each by itself: a reader would skip a broken one and use another
-            large = quick and sum(meta.size for meta in checkpoint.files) > _REPLAYED_BYTES
-            detail = _torn(store, checkpoint) if large else _checkpoint_difference(ours, store, checkpoint)
+            # each one, since a reader skips a broken checkpoint and uses another
+            large = quick and sum(meta.size for meta in checkpoint.files) > _MAX_REPLAYED_BYTES
+            detail = (
+                _torn_detail(store, checkpoint) if large else _checkpoint_difference(ours, store, checkpoint)
+            )
             if detail is not None:
                 yield Difference("checkpoint", version, detail), checkpoint
     # read again: another process may have written a checkpoint meanwhile
     if hint is None and store.exists(LAST_CHECKPOINT) and last_checkpoint(store) is None:
         yield Difference("checkpoint", max(newest, 0), "_last_checkpoint cannot be read"), None
     elif hint is not None and hint > newest and hint == last_checkpoint(store):
-        detail = "_last_checkpoint names a checkpoint that is not there"
+        detail = "_last_checkpoint names a checkpoint that does not exist"
         yield Difference("checkpoint", hint, detail), None
 
 
-def _torn(store: Store, checkpoint: Checkpoint) -> str | None:
+def _torn_detail(store: Store, checkpoint: Checkpoint) -> str | None:
     return None if is_complete(store, checkpoint) else "the checkpoint is torn"
 
 
 def _checkpoint_difference(ours: SqlTxnLogReader, store: Store, checkpoint: Checkpoint) -> str | None:
-    if (torn := _torn(store, checkpoint)) is not None:
+    if (torn := _torn_detail(store, checkpoint)) is not None:
         return torn
     metadata, protocol = None, None
     theirs: set[FileKey] = set()
@@ -363,7 +367,7 @@ def _checkpoint_difference(ours: SqlTxnLogReader, store: Store, checkpoint: Chec
             theirs.update(a.key for a in batch if isinstance(a, Add))
             metadata = next((a for a in batch if isinstance(a, Metadata)), metadata)
             protocol = next((a for a in batch if isinstance(a, Protocol)), protocol)
-    except (LogError, ProtocolError) as error:  # any other error says nothing about the checkpoint
+    except (LogError, ProtocolError) as error:  # other errors, such as those of the store, are raised
         return error.message
     snapshot = ours.snapshot(checkpoint.version)
     states = ("metadata", snapshot.metadata, metadata), ("protocol", snapshot.protocol, protocol)

@@ -61,31 +61,31 @@ if TYPE_CHECKING:
     _Steps: TypeAlias = Generator[Unpublished, bool, None]
     #: storage options by location, if the caller has some; else those of the settings
     StoreOptions: TypeAlias = Mapping[str, Options]
-    #: by table the versions that were just put
-    Put: TypeAlias = Mapping[int, Collection[int]]
+    #: table id -> versions whose commit files were just created or found
+    Created: TypeAlias = Mapping[int, Collection[int]]
 
 logger = logging.getLogger(__name__)
 
-#: the most commit files that a publisher restores; if more are missing, it writes a checkpoint instead
-_MOST_BACK = 1_000
-#: commits held in memory at a time while a backlog is published
-_AT_ONCE = 200
+#: how many deleted commit files a publisher restores; if more are missing, it writes a checkpoint instead
+_MAX_RESTORED = 1_000
+#: how many commits of a backlog are in memory at a time
+_BACKLOG_BATCH = 200
 #: object stores respond slowly, so their tables are published in parallel
 _THREADS = 8
-#: tables on local disk whose files are open at the same time
-_TOGETHER = 64
-#: a look for manifests that could not be written costs a statement: at most one in so many seconds
-_LOOK_S = 5.0
-#: manifests of other transactions that a writer tries at most: the rest is for the reconciler
-_HELPED = 8
+#: how many tables on local disk have open files at the same time
+_MAX_LOCAL_TABLES = 64
+#: seconds between two queries for manifests that could not be written, since each costs a statement
+_MANIFEST_CHECK_S = 5.0
+#: how many missing manifests of other transactions a writer retries; the reconciler retries the rest
+_MAX_OTHER_MANIFESTS = 8
 
 #: only one thread of a process publishes a table at a time; the next one then finds nothing left to do
 _table_locks: dict[tuple[Database, int], threading.Lock] = {}
-#: tables on object stores whose newest file this process has seen: another check would cost a request
-_seen: set[tuple[Database, int]] = set()
-#: when this process last looked for manifests that could not be written
-_looked: dict[Database, float] = {}
-for _state in (_table_locks, _seen, _looked):
+#: tables on object stores whose log was found to have the previous version: a check costs a request
+_predecessor_seen: set[tuple[Database, int]] = set()
+#: when this process last queried the missing manifests
+_manifests_checked: dict[Database, float] = {}
+for _state in (_table_locks, _predecessor_seen, _manifests_checked):
     os.register_at_fork(after_in_child=_state.clear)
 
 
@@ -115,10 +115,10 @@ class Target:
 
 
 def publish(database: Database, table: Table, *, storage_options: Options = None) -> Published:
-    """Publish everything that waits of a table, oldest first, in bounded memory."""
+    """Publish all unpublished commits of a table, oldest first, in bounded memory."""
     versions: tuple[int, ...] = ()
     while True:
-        (done,) = publish_all(database, [Target(table, storage_options)], limit=_AT_ONCE)
+        (done,) = publish_all(database, [Target(table, storage_options)], limit=_BACKLOG_BATCH)
         versions += done.versions
         if done.error is not None or done.diverged or not done.more:
             return replace(done, versions=versions)
@@ -132,10 +132,10 @@ def publish_all(
     limit: int = 32,
     seconds: float | None = None,
 ) -> list[Published]:
-    """Publish up to ``limit`` waiting commits of each table, oldest first; record them in one transaction.
+    """Publish up to ``limit`` commits of each table, oldest first, and record them in one transaction.
 
-    ``group`` is the id of the transaction that made the known commits, if it changed several tables. After
-    ``seconds`` it stops; the reconciler publishes the rest.
+    ``group`` is the id of the transaction that made the known commits, if it changed several tables. No new
+    file is begun after ``seconds``; the reconciler publishes the rest.
     """
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     try:
@@ -143,15 +143,17 @@ def publish_all(
             for table_id in sorted(t.table.table_id for t in targets):
                 locks.enter_context(_table_locks.setdefault((database, table_id), threading.Lock()))
             # a table may have been paused since its commit began
-            unasked = [t.table.table_id for t in targets if t.known is not None and not t.known.asked]
-            paused = outbox.paused(database, unasked) if unasked else set()
+            unchecked = [
+                t.table.table_id for t in targets if t.known is not None and not t.known.pause_checked
+            ]
+            paused = outbox.paused(database, unchecked) if unchecked else set()
             runs = [_Run(database, t, limit, deadline, paused=t.table.table_id in paused) for t in targets]
-            _put_all(runs)
+            _create_all(runs)
             _record(database, runs, group)
     except DeltaSqlError as failure:
         # the database failed: the next publisher finds the commit files that were written
         names = ", ".join(t.table.name for t in targets)
-        logger.warning("publishing %s must wait: %s", names, failure.message)
+        logger.warning("publishing of %s is postponed: %s", names, failure.message)
         return [Published(error=failure)] * len(targets)
     for run in runs:
         if run.frozen is not None:  # last: a program may turn warnings into errors
@@ -162,22 +164,22 @@ def publish_all(
 
 def _record(database: Database, runs: Sequence[_Run], group: str | None) -> None:
     """Write manifests, then record what is in the logs, then what failed."""
-    put = {run.table.table_id: run.done for run in runs if run.done}
-    if put:
+    created = {run.table.table_id: run.done for run in runs if run.done}
+    if created:
         groups = {c.group for run in runs for c in run.waiting[: len(run.done)] if c.group is not None}
         if group is not None or groups:
-            _write_manifests(database, [run.target for run in runs], group, groups, put)
-        outbox.mark_published(database, put)
+            _write_manifests(database, [run.target for run in runs], group, groups, created)
+        outbox.mark_published(database, created)
         failpoint("publish.after_mark")
-        telemetry.emit("publish_total", sum(map(len, put.values())), outcome="published")
+        telemetry.emit("publish_total", sum(map(len, created.values())), outcome="published")
     for run in runs:
         if run.error is None:
             continue
         table, message = run.table, run.error.message
-        if not run.left:
-            logger.warning("publishing %s must wait: %s", table.name, message)
+        if not run.remaining:
+            logger.warning("publishing of %s is postponed: %s", table.name, message)
             continue
-        first = run.left[0]
+        first = run.remaining[0]
         text = "version %d of %s is committed but not yet published: %s"
         logger.warning(text, first.version, table.name, message)
         telemetry.emit("publish_total", 1, outcome="failed")
@@ -191,35 +193,35 @@ def _record(database: Database, runs: Sequence[_Run], group: str | None) -> None
 # ---- commit files ----------------------------------------------------------------------------------------
 
 
-def _put_all(runs: Sequence[_Run]) -> None:
-    """Put the waiting commits of every table."""
+def _create_all(runs: Sequence[_Run]) -> None:
+    """Create the commit files of every table: local tables together, remote ones in parallel."""
     local = [run for run in runs if local_path(run.table.location) is not None]
     remote = [run for run in runs if run not in local]
-    for start in range(0, len(local), _TOGETHER):
-        _put_together(local[start : start + _TOGETHER])
+    for start in range(0, len(local), _MAX_LOCAL_TABLES):
+        _create_in_rounds(local[start : start + _MAX_LOCAL_TABLES])
     if len(remote) == 1:
-        _put_together(remote)
+        _create_in_rounds(remote)
     elif remote:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="deltasql-publish") as threads:
-            list(threads.map(_put_together, [[run] for run in remote], range(len(remote))))
+            list(threads.map(_create_in_rounds, [[run] for run in remote], range(len(remote))))
 
 
-def _put_together(runs: Sequence[_Run], number: int = 0) -> None:
-    """Put one commit of every table at a time, on local disk flushed together, until no table has more."""
+def _create_in_rounds(runs: Sequence[_Run], number: int = 0) -> None:
+    """Create one commit file per table and round, flushed together on local disk, until none is left."""
     if number:
         failpoint("publish.between_tables")
-    todo = [(run, steps, commit) for run in runs for steps in [run.steps()] for commit in _next(steps)]
+    todo = [(run, steps, commit) for run in runs for steps in [run.steps()] for commit in _next_commit(steps)]
     while todo:
-        outcomes = _put([(run.store, commit) for run, _, commit in todo])
+        outcomes = _create_files([(run.store, commit) for run, _, commit in todo])
         todo = [
             (run, steps, commit)
             for (run, steps, _), outcome in zip(todo, outcomes, strict=True)
-            for commit in _next(steps, outcome)
+            for commit in _next_commit(steps, outcome)
         ]
 
 
-def _next(steps: _Steps, outcome: bool | DeltaSqlError | None = None) -> list[Unpublished]:
-    """The next commit of a table, after the outcome of the one before; nothing at the end."""
+def _next_commit(steps: _Steps, outcome: bool | DeltaSqlError | None = None) -> list[Unpublished]:
+    """Send the outcome of a table's last commit; return its next commit, or nothing if there is none."""
     try:
         if outcome is None:
             return [next(steps)]
@@ -228,8 +230,8 @@ def _next(steps: _Steps, outcome: bool | DeltaSqlError | None = None) -> list[Un
         return []
 
 
-def _put(waiting: Sequence[tuple[Store, Unpublished]]) -> list[bool | DeltaSqlError]:
-    """Create the files of commits of different tables: whether each was created, or its error."""
+def _create_files(waiting: Sequence[tuple[Store, Unpublished]]) -> list[bool | DeltaSqlError]:
+    """Create a commit file for each of several tables; return whether it was created, or its error."""
     puts: list[FileWrite] = []
     try:
         for store, commit in waiting:
@@ -251,9 +253,9 @@ class _Run:
     target: Target
     limit: int
     deadline: float
-    #: whether the table was paused since the known commits were made
+    #: whether publishing of the table was paused since the known commits were ratified
     paused: bool
-    #: the commits to put, and the versions of those that are in the log now
+    #: the commits to publish, and the versions of those that are in the log now
     waiting: list[Unpublished] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
     #: why it stopped, and why it froze the table
@@ -266,18 +268,23 @@ class _Run:
         return self.target.table
 
     @property
-    def left(self) -> list[Unpublished]:
+    def remaining(self) -> list[Unpublished]:
         return self.waiting[len(self.done) :]
 
     def result(self) -> Published:
-        full = len(self.waiting) == self.limit or sum(len(c.data) for c in self.waiting) >= outbox.HELD_BYTES
-        return Published(tuple(self.done), self.error, self.frozen is not None, more=full and not self.left)
+        full = (
+            len(self.waiting) == self.limit
+            or sum(len(c.data) for c in self.waiting) >= outbox.MAX_BATCH_BYTES
+        )
+        return Published(
+            tuple(self.done), self.error, self.frozen is not None, more=full and not self.remaining
+        )
 
     def steps(self) -> _Steps:
-        """Yield the commits to write, oldest first; each is answered by whether its file was created."""
+        """Yield the commits to write, oldest first; the caller sends back whether the file was created."""
         known = self.target.known
-        if known is not None and known.clear and not self.paused:
-            # no older ones wait, so the outbox is not queried
+        if known is not None and known.predecessors_published and not self.paused:
+            # all older ones are published, so the outbox is not queried
             yield from self._steps([Unpublished(*commit, attempts=0) for commit in known.commits])
             if self.error is None and (self.done or self.frozen):
                 return
@@ -286,6 +293,7 @@ class _Run:
         yield from self._steps(None)
 
     def _steps(self, known: list[Unpublished] | None) -> _Steps:
+        """Yield the known commits, or those of the outbox; set ``done``, ``error`` and ``frozen``."""
         database, table = self.database, self.table
         try:
             self.waiting = known or outbox.waiting(database, table.table_id, limit=self.limit)
@@ -293,7 +301,7 @@ class _Run:
                 return
             durable = database.engine.config.publish.fsync
             self.store = open_store(table.location, self.target.storage_options, durable=durable)
-            check = self._check_predecessor if known is None else self._continues
+            check = self._restore_predecessor if known is None else self._follows_published
             if not check(self.waiting[0].version):
                 return
             for commit in self.waiting:
@@ -316,28 +324,28 @@ class _Run:
         except DeltaSqlError as failure:
             self.error = failure
 
-    def _continues(self, version: int) -> bool:
-        """Whether the previous version is in the log; on local disk, also whether its bytes are ours."""
+    def _follows_published(self, version: int) -> bool:
+        """Whether the version before is in the log; on local disk also whether its bytes are ours."""
         known, before = self.target.known, commit_path(version - 1)
         if known is None or version == 0:
             return True
         local = isinstance(self.store, LocalStore)
-        if known.after is not None and local:
+        if known.previous_sha256 is not None and local:
             try:
-                return commits.digest(self.store.get(before)) == known.after
+                return commits.digest(self.store.get(before)) == known.previous_sha256
             except StorageMissingError:
                 return False
         key = (self.database, known.table_id)
-        if local or key not in _seen:
+        if local or key not in _predecessor_seen:
             if not self.store.exists(before):
                 return False
-            _seen.add(key)
+            _predecessor_seen.add(key)
         return True
 
-    def _check_predecessor(self, version: int) -> bool:
+    def _restore_predecessor(self, version: int) -> bool:
         """Restore the previous version if it is missing; False if a foreign commit has its place."""
         database, table, before = self.database, self.table, version - 1
-        put_back_missing(database, table, self.store, version)
+        _restore_commit_files(database, table, self.store, version)
         row = commits.one(database, table, before) if isinstance(self.store, LocalStore) else None
         if row is None:
             return True
@@ -345,7 +353,8 @@ class _Run:
         if found is not None and found.kind == "foreign":
             self._freeze(before)
             return False
-        if found is not None:  # a damaged file, or a damaged copy in the catalog: others can be published
+        if found is not None:
+            # a damaged file, or a damaged copy in the catalog: later versions can still be published
             text = "version %d of %s: %s; see `deltasql mirror verify`"
             logger.error(text, before, table.name, found.detail)
         return True
@@ -359,8 +368,8 @@ class _Run:
         telemetry.emit("table_frozen", 1, table=self.table.name)
 
 
-def put_back_missing(database: Database, table: Table, store: Store, version: int) -> None:
-    """Before a version is written: check that the previous one exists, else restore deleted commit files.
+def _restore_commit_files(database: Database, table: Table, store: Store, version: int) -> None:
+    """Make sure that the version before this one is in the log: restore deleted commit files.
 
     The bytes come from the catalog, and files are created only if absent, so no lease is needed. A checkpoint
     replaces versions whose bytes the catalog does not have, and those of a log that has lost very many. Files
@@ -378,7 +387,8 @@ def put_back_missing(database: Database, table: Table, store: Store, version: in
     newest = max((*listing.commits, *listing.checkpoints), default=-1)
     if newest > (head := registry.find(database, table.name).head.version):
         raise LogGapError(
-            f"_delta_log has version {newest}, which the catalog did not make, and no longer those before it",
+            f"_delta_log has version {newest}, which the catalog did not make, and the versions before it "
+            "were deleted",
             table=table.name,
             version=head,
         )
@@ -386,21 +396,21 @@ def put_back_missing(database: Database, table: Table, store: Store, version: in
     begin = max(covered, first, *(v + 1 for v in listing.commits if v < version))
     oldest, lost = min(commits.tail_start(database, table), version - 1), ""
     pruned = oldest > 0 or commits.kept_bytes(database, table.table_id, 0) is None
-    if version - begin > _MOST_BACK:
+    if version - begin > _MAX_RESTORED:
         begin = oldest = version - 1
-        lost = f": more than {_MOST_BACK} commit files of {table.name} are gone"
+        lost = f": more than {_MAX_RESTORED} commit files of {table.name} are missing"
     elif begin <= oldest and covered < oldest and pruned:
         begin, lost = oldest, ": the catalog has not kept older ones"
     if lost:
         write_checkpoint_of(database, table.name, oldest, store=store)
-        lost = f"; readers begin at a checkpoint of version {oldest}{lost}"
+        lost = f"; readers start at a checkpoint of version {oldest}{lost}"
     done = []
     for row, data in commits.between(database, table, begin, version - 1):
         if data is not None:
             store.put_new(commit_path(row.version), data, mtime_ms=row.timestamp)
             done.append(row.version)
     versions = f"versions {done[0]} to {done[-1]}" if done else "none"
-    text = "commit files of %s were gone from _delta_log; written again: %s%s"
+    text = "commit files of %s were missing from _delta_log; restored: %s%s"
     logger.error(text, table.name, versions, lost)
 
 
@@ -408,13 +418,17 @@ def put_back_missing(database: Database, table: Table, store: Store, version: in
 
 
 def _write_manifests(
-    database: Database, targets: Sequence[Target], group: str | None, others: Collection[str], put: Put
+    database: Database,
+    targets: Sequence[Target],
+    group: str | None,
+    others: Collection[str],
+    created: Created,
 ) -> None:
     """Write the manifest of every transaction whose tables are all published.
 
-    Called when commit files are there and not yet recorded: if a publisher dies here, the next one finds them
-    without a record and comes here again, and of two that publish the last tables at the same moment at least
-    one sees the file of the other. ``others`` are the transactions of commits that waited.
+    Called after the commit files are created and before they are recorded as published. So if a publisher
+    dies here, the next one calls this again; and of two that publish the last tables at the same moment, at
+    least one sees the file of the other. ``others`` are the transactions of commits from the outbox.
     """
     open_groups, options = set(others), {t.table.location: t.storage_options for t in targets}
     if group is not None:
@@ -423,9 +437,9 @@ def _write_manifests(
             for t in targets
             if t.known is not None
             for version, at, _ in t.known.commits[-1:]
-            if version in put.get(t.table.table_id, ())
+            if version in created.get(t.table.table_id, ())
         ]
-        if len(members) == len(targets):  # nothing needs to be queried
+        if len(members) == len(targets):  # all tables are published here, so nothing is queried
             _write_manifest(database, group, members, options)
             open_groups.discard(group)
         else:
@@ -433,11 +447,11 @@ def _write_manifests(
     if open_groups:
         failed = {one.txn: one.attempts for one in outbox.missing_manifests(database)}
         for txn in open_groups:
-            _write_if_complete(database, txn, put, options, attempts=failed.get(txn))
+            _write_if_complete(database, txn, created, options, attempts=failed.get(txn))
     now = time.monotonic()
-    if group is not None and now - _looked.get(database, -_LOOK_S) >= _LOOK_S:
-        _looked[database] = now
-        write_missing_manifests(database, options=options, limit=_HELPED)
+    if group is not None and now - _manifests_checked.get(database, -_MANIFEST_CHECK_S) >= _MANIFEST_CHECK_S:
+        _manifests_checked[database] = now
+        write_missing_manifests(database, options=options, limit=_MAX_OTHER_MANIFESTS)
 
 
 def write_missing_manifests(
@@ -448,7 +462,7 @@ def write_missing_manifests(
     options: StoreOptions | None = None,
     limit: int | None = None,
 ) -> None:
-    """Write manifests that could not be written before; ``force``: also those that failed a moment ago."""
+    """Retry manifests that could not be written; with ``force`` also those that are not due for a retry."""
     missing = [
         one
         for one in outbox.missing_manifests(database)
@@ -459,23 +473,25 @@ def write_missing_manifests(
 
 
 def _write_if_complete(
-    database: Database, txn: str, put: Put, options: StoreOptions, *, attempts: int | None
+    database: Database, txn: str, created: Created, options: StoreOptions, *, attempts: int | None
 ) -> None:
     """Write a manifest if all tables are published; ``attempts`` is None if no failure is recorded."""
-    members = outbox.group(database, txn)
+    members = outbox.members(database, txn)
     if len(members) < 2:
         if attempts is not None:
             outbox.forget_manifest(database, txn)  # its tables were dropped
         return
     try:
-        there = [m.version in put.get(m.table_id, ()) or _is_there(database, m, options) for m in members]
+        there = [
+            m.version in created.get(m.table_id, ()) or _is_in_log(database, m, options) for m in members
+        ]
     except DeltaSqlError as error:
-        # if two processes publish the last tables at the same moment, perhaps neither looks again
-        _record_missing(database, txn, dict.fromkeys(members, error), attempts or 0)
+        # record it: if two processes publish the last tables at the same moment, neither may try again
+        _record_missing_manifest(database, txn, dict.fromkeys(members, error), attempts or 0)
         return
     with database.read() as session:
         incomplete = commits.lost_tables(session, txn)
-    # the manifest of an incomplete one would say that readers see all of it
+    # a manifest promises that all tables have their part; one of an incomplete transaction would be wrong
     written = (
         not incomplete and all(there) and _write_manifest(database, txn, members, options, attempts or 0)
     )
@@ -489,8 +505,8 @@ def _store(database: Database, member: Member, options: StoreOptions) -> Store:
     return open_store(member.location, found, durable=config.publish.fsync)
 
 
-def _is_there(database: Database, member: Member, options: StoreOptions) -> bool:
-    """Whether a member's version is in its log, recorded or not."""
+def _is_in_log(database: Database, member: Member, options: StoreOptions) -> bool:
+    """Whether a member's version is in its log, even if it is not recorded as published."""
     if member.published:
         return True
     table, store = registry.find(database, member.table), _store(database, member, options)
@@ -500,10 +516,10 @@ def _is_there(database: Database, member: Member, options: StoreOptions) -> bool
 def _write_manifest(
     database: Database, txn: str, members: Sequence[Member], options: StoreOptions, attempts: int = 0
 ) -> bool:
-    """Put a small file beside every table of a transaction that names the versions that belong together.
+    """Write the manifest of a transaction beside every table: which version of each belongs to it.
 
-    Readers that want several tables at one moment look for it. Losing it loses no data, so a failure is
-    recorded in the catalog, and a later publisher tries again. Returns whether it is beside every table.
+    Readers of several tables use it to read them at one moment. Losing it loses no data, so a failure is
+    recorded in the catalog, and a later publisher tries again. Returns whether every table has it.
     """
     members = sorted(members, key=lambda m: m.table)
     at = max(m.timestamp for m in members)
@@ -525,11 +541,11 @@ def _write_manifest(
         except DeltaSqlError as error:
             failed[member] = error
     if failed:
-        _record_missing(database, txn, failed, attempts)
+        _record_missing_manifest(database, txn, failed, attempts)
     return not failed
 
 
-def _record_missing(
+def _record_missing_manifest(
     database: Database, txn: str, failed: Mapping[Member, DeltaSqlError], attempts: int
 ) -> None:
     for member, error in failed.items():

@@ -101,7 +101,7 @@ def run_once(
     ``looked_at`` keeps, from pass to pass, the published versions by table for which none was due.
     """
     done = Pass()
-    for name in outbox.behind(database):
+    for name in outbox.tables_behind(database):
         try:
             done += publish_waiting(database, name)[0]
         except DeltaSqlError:

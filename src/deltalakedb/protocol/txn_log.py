@@ -61,16 +61,16 @@ class UnpublishedCommits:
     Attributes:
         table_id: The table.
         commits: Version, time and bytes of each commit, in order.
-        after: The sha256 of the bytes of the version before; None if it is not known.
-        clear: Everything before was published already.
-        asked: Whether it was checked, while it was ratified, that publishing is not paused.
+        previous_sha256: The digest of the previous version's bytes; None if it is not known.
+        predecessors_published: Whether all earlier versions were published when these were ratified.
+        pause_checked: Whether the statement that ratified them also checked that publishing is not paused.
     """
 
     table_id: int
     commits: tuple[tuple[int, int, bytes], ...]
-    after: str | None
-    clear: bool
-    asked: bool = False
+    previous_sha256: str | None
+    predecessors_published: bool
+    pause_checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

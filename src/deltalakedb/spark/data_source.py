@@ -581,7 +581,7 @@ class _Writer(DataSourceArrowWriter):
         table = TableHandle.open(options["path"])
         snapshot, root = table.snapshot, table.root
         plan_append(snapshot, arrow_schema(snapshot.metadata.schema_string), also=COMMITTER_FEATURES)
-        table.require_folder()
+        table.require_writable()
         fsync = table.database.engine.config.publish.fsync
         return cls(options, overwrite, snapshot, root.location, root.options, fsync)
 

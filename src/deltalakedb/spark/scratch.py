@@ -45,11 +45,11 @@ from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle, require_handle
 from deltalakedb.table.locations import is_local
-from deltalakedb.table.roots import LENT, with_absolute_path
+from deltalakedb.table.roots import FILES_FOLDER, with_absolute_path
 from deltalakedb.table.scratch import (
     ErrorContext,
-    Harvest,
-    Scratch,
+    ScratchCommits,
+    ScratchTable,
     in_partitions_of,
     removes,
     submit,
@@ -198,13 +198,13 @@ def read_files(
     The log stays as long as the session: a DataFrame may be planned again at any time, and for a second read
     of the same files Delta has the log in its cache.
     """
-    lent = [_for_spark(with_absolute_path(add, root.paths), root.options) for add in adds]
-    state = encode_commit([snapshot.protocol, snapshot.metadata, *lent])
+    provided = [_for_spark(with_absolute_path(add, root.paths), root.options) for add in adds]
+    state = encode_commit([snapshot.protocol, snapshot.metadata, *provided])
     known = _logs.setdefault(spark, {})
     key = hashlib.sha256(state).hexdigest()
     if (place := known.get(key)) is None:
         place = _write_read_log(spark, encode_commit([_initial_commit_info(snapshot)]) + state, root, table)
-        with log_parts(spark, len(lent)):
+        with log_parts(spark, len(provided)):
             # reads the log now, while the setting for short logs holds
             spark.sql(f"DESCRIBE DETAIL {path_name(place)}").collect()
         known[key] = place
@@ -350,41 +350,41 @@ def run_on_scratch(
     check_writable(read.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
     domains = snapshots.domains(table.database, table.row, read.version)
     failpoint("data.before")
-    with SparkScratch(table.root) as scratch, log_parts(spark, len(files)):
+    with SparkScratchTable(table.root) as scratch, log_parts(spark, len(files)):
         require_shared_path(spark, table.root.location, str(scratch.folder), table=table.name)
-        scratch.write_log(read, files, domains)
+        scratch.write_spark_log(read, files, domains)
         with translate_delta_errors(ErrorContext.at(table)):
             run(str(scratch.folder))
-        harvest = scratch.harvest()
-        more = [] if replaced is None else replaced(harvest.actions)
-        infos = [action for action in harvest.actions if isinstance(action, CommitInfo)]
-        if not more and len(infos) == len(harvest.actions):
+        commits = scratch.read_commits()
+        more = [] if replaced is None else replaced(commits.actions)
+        infos = [action for action in commits.actions if isinstance(action, CommitInfo)]
+        if not more and len(infos) == len(commits.actions):
             return None
-        committed = submit(table, read, scratch, harvest, reads, more, handled_features=SPARK_FEATURES)
+        committed = submit(table, read, scratch, commits, reads, more, handled_features=SPARK_FEATURES)
     return infos[0].extra.get("operationMetrics") or {} if infos else {}, committed
 
 
-class SparkScratch(Scratch):
+class SparkScratchTable(ScratchTable):
     """A scratch table for delta-spark to write to, whose new files become the real table's."""
 
-    bounds_nan = True
+    stats_include_nan = True
     _tracked = False
 
-    def write_log(
+    def write_spark_log(
         self, snapshot: Snapshot, adds: Sequence[Add], domains: Mapping[str, DomainMetadata]
     ) -> None:
         """Write the log that makes this folder the table, with everything that delta-spark looks at."""
         self._version = 0
-        lent = self._work.lend(adds)
-        self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, adds, strict=True))
+        provided = self._work.provide(adds)
+        self._provided.update((ours.path, (ours, add)) for ours, add in zip(provided, adds, strict=True))
         # a fence blocks writers that bypass the catalog; delta-spark does not bypass it here
         protocol = without_features(snapshot.protocol, {FENCE})
         self._hidden = [FENCE] if protocol != snapshot.protocol else []
         self._tracked = tracks_rows(snapshot.protocol)
         info, store = _initial_commit_info(snapshot), open_store(str(self.folder))
-        actions: list[Action] = [info, protocol, snapshot.metadata, *domains.values(), *lent]
+        actions: list[Action] = [info, protocol, snapshot.metadata, *domains.values(), *provided]
         store.put(_FIRST, encode_commit(actions))
-        if not lent:
+        if not provided:
             # without it delta-spark replays the log in jobs that take longer than a small write
             timed = is_on(snapshot.metadata, IN_COMMIT_TIMESTAMPS)
             checksum = version_checksum(
@@ -398,12 +398,12 @@ class SparkScratch(Scratch):
             )
             write_checksum(store, 0, checksum | _NO_FILES)
 
-    def harvest(self) -> Harvest:
+    def read_commits(self) -> ScratchCommits:
         """What delta-spark did. The commit assigns the row ids of new files."""
-        found = super().harvest()
+        found = super().read_commits()
         adds = [action for action in found.actions if isinstance(action, Add)]
         new = dict.fromkeys((*found.new_files, *filter(None, map(self._new_vector, adds))))
-        known = {real.path for _, real in self._lent.values()}
+        known = {real.path for _, real in self._provided.values()}
 
         def untracked(action: Action) -> Action:
             if not self._tracked or not isinstance(action, Add) or action.path in known:
@@ -414,7 +414,7 @@ class SparkScratch(Scratch):
 
     def _new_vector(self, add: Add) -> str | None:
         vector = add.deletion_vector
-        if vector is None or vector.storage_type != "u" or vector.path_or_inline_dv.startswith(LENT):
+        if vector is None or vector.storage_type != "u" or vector.path_or_inline_dv.startswith(FILES_FOLDER):
             return None
         path = dv_path(vector)
         return path if path is not None and (self.folder / path).exists() else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from deltalakedb.catalog import Catalog
 from deltalakedb.exceptions import InvalidArgumentError, TableMissingError
 from deltalakedb.metastore.commits import by_transaction
-from deltalakedb.metastore.outbox import group
+from deltalakedb.metastore.outbox import members
 from deltalakedb.spark import dml, maintenance
 from deltalakedb.spark.expressions import condition_of
 from deltalakedb.spark.scratch import other_query, read_files
@@ -216,7 +216,7 @@ def _check_last(tx: Transaction, app_id: str, batch_id: int) -> None:
     if later is not None:
         raise other_query(app_id, batch_id, batch_id + 1)
     warn_nothing_written(
-        ", ".join(m.table for m in group(database, tx.uuid)),
+        ", ".join(m.table for m in members(database, tx.uuid)),
         f"batch {batch_id} of application {app_id!r} was committed before; if the query has a new checkpoint "
         "location, it needs a new app_id",
     )

@@ -108,7 +108,7 @@ def write(
         return 0
     table.check_location(address.location)
     if request.mode not in ("error", "ignore"):
-        table.require_folder()
+        table.require_writable()
     return request.apply(table)
 
 

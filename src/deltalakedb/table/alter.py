@@ -19,7 +19,7 @@ from deltalakedb.protocol.features import (
 )
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
-from deltalakedb.table.scratch import Call, ErrorContext, Stage
+from deltalakedb.table.scratch import Call, ErrorContext, OpenScratchTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,11 +47,11 @@ def alter(
     """Change metadata or protocol; to ``validate`` is to let delta-rs check every row, as for constraints."""
     before = table.snapshot
     adds, reads = (table.source.adds(), EVERYTHING) if validate else ((), NOTHING)
-    with Stage(table, before, adds, reads) as stage:
-        stage.run(partial(call.on, **instead), about)
-        harvest = stage.harvest()
-        steps = tuple(tuple(_completed(step, before, features)) for step in harvest.steps)
-        stage.submit(call.hooks, replace(harvest, steps=steps))
+    with OpenScratchTable(table, before, adds, reads) as scratch:
+        scratch.run(partial(call.on, **instead), about)
+        commits = scratch.read_commits()
+        steps = tuple(tuple(_completed(step, before, features)) for step in commits.steps)
+        scratch.submit(call.hooks, replace(commits, steps=steps))
 
 
 def add_constraints(table: TableHandle, call: Call) -> None:
@@ -73,8 +73,8 @@ def set_properties(table: TableHandle, call: Call) -> None:
     )
     if ours and others and must_exist:
         # delta-rs would refuse ours as unknown, so it checks only the others
-        with Stage(table, table.snapshot, (), NOTHING) as stage:
-            stage.run(partial(call.on, properties=others), about)
+        with OpenScratchTable(table, table.snapshot, (), NOTHING) as scratch:
+            scratch.run(partial(call.on, properties=others), about)
     known = must_exist and not ours
     alter(table, call, about=about, features=features, properties=wanted, raise_if_not_exists=known)
 

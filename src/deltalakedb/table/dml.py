@@ -25,7 +25,14 @@ from deltalakedb.protocol.predicate import (
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema
-from deltalakedb.table.scratch import Call, Stage, add_to_metrics, candidates, rewrite, with_metrics
+from deltalakedb.table.scratch import (
+    Call,
+    OpenScratchTable,
+    add_to_metrics,
+    candidates,
+    rewrite,
+    with_metrics,
+)
 
 if TYPE_CHECKING:
     from deltalakedb.table.handle import TableHandle
@@ -73,7 +80,7 @@ class MergePlan:
         where = None if whole else target_predicate(call, read.metadata)
         adds, reads = candidates(self._table, where)
         left_out = 0 if where is None else self._table.source.num_files() - len(adds)
-        with Stage(self._table, read, adds, reads) as stage:
+        with OpenScratchTable(self._table, read, adds, reads) as scratch:
 
             def run(raw: Any) -> str:
                 builder = call.on(raw)
@@ -81,8 +88,8 @@ class MergePlan:
                     getattr(builder, name)(*args, **kwargs)
                 return str(raw.merge_execute(builder))
 
-            metrics = json.loads(stage.run(run))
-            stage.submit(hooks, with_metrics(stage.harvest(), left_out, _SKIPPED))
+            metrics = json.loads(scratch.run(run))
+            scratch.submit(hooks, with_metrics(scratch.read_commits(), left_out, _SKIPPED))
         return json.dumps(add_to_metrics(metrics, left_out, _SKIPPED))
 
 
@@ -110,7 +117,7 @@ def target_predicate(call: Call, metadata: Metadata) -> Expr | None:
 
 def update(table: TableHandle, call: Call) -> str:
     where = table.where_or_all(call["predicate"])
-    return rewrite(table, where, lambda stage: str(call.on(stage.raw)), hooks=call.hooks)
+    return rewrite(table, where, lambda scratch: str(call.on(scratch.raw)), hooks=call.hooks)
 
 
 def delete(table: TableHandle, call: Call) -> str:
@@ -123,9 +130,9 @@ def delete(table: TableHandle, call: Call) -> str:
     where = table.where_or_all(predicate)
     doubtful = predicate is not None and (where is None or not referenced_columns(where))
 
-    def run(stage: Stage) -> str:
-        nothing = doubtful and _is_empty(stage.raw, f"SELECT 1 FROM t WHERE ({predicate})")  # noqa: S608
-        return str(call.on(stage.raw, predicate="false" if nothing else predicate))
+    def run(scratch: OpenScratchTable) -> str:
+        nothing = doubtful and _is_empty(scratch.raw, f"SELECT 1 FROM t WHERE ({predicate})")  # noqa: S608
+        return str(call.on(scratch.raw, predicate="false" if nothing else predicate))
 
     return rewrite(table, where, run, hooks=call.hooks)
 
@@ -148,14 +155,14 @@ def commit_existing_files(table: TableHandle, call: Call) -> None:
     read, adds, reads = table.snapshot, list[Add](), NOTHING
     if call["mode"] == "overwrite":
         adds, reads = candidates(table, table.where_or_all(call["partitions_filters"]))
-    with Stage(table, read, adds, reads) as stage:
-        stage.run(call.on)
-        harvest = stage.harvest()
-        paths = {decode_path(a.path) for a in harvest.actions if isinstance(a, Add)}
+    with OpenScratchTable(table, read, adds, reads) as scratch:
+        scratch.run(call.on)
+        commits = scratch.read_commits()
+        paths = {decode_path(a.path) for a in commits.actions if isinstance(a, Add)}
         # pyarrow may spell a path below the root with a slash at its beginning
         below = {
             path: path.lstrip("/")
             for path in paths
             if path.startswith("/") and not (table.root.is_local and Path(path).exists())
         }
-        stage.submit(call.hooks, harvest.in_place(below))
+        scratch.submit(call.hooks, commits.in_place(below))

@@ -1,4 +1,4 @@
-"""``TableHandle``: an open SQL-backed table, as every operation takes it; ``WriteIntent``: what one does."""
+"""``TableHandle``, an open SQL-backed table; ``WriteIntent``, what an operation wants to commit to it."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
     from deltalakedb.storage.durable import Flushes
     from deltalakedb.table.read.scan import RawTable
 
-_STAYS: Final = (
+_IN_TRANSACTION: Final = (
     "a table inside a transaction stays at the transaction's snapshot",
     "tx.table(name, version=…) reads an older version",
 )
-#: packages whose lines are not the user's own
-_INSIDE = ("deltalakedb", "deltalake")
-#: for delta-rs on a scratch table, which needs neither a checkpoint nor a clean-up
-QUIET: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+#: packages whose stack frames a warning skips, to name the user's own line
+_INTERNAL_PACKAGES = ("deltalakedb", "deltalake")
+#: for delta-rs on a scratch table, which needs neither checkpoints nor clean-up
+NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 class Hooks(CheckpointOptions):
@@ -64,9 +64,9 @@ class Hooks(CheckpointOptions):
 
     @classmethod
     def of(cls, properties: PostCommitHookProperties | None) -> Hooks:
-        """What stock's properties ask for; the mirror does it, a scratch table none of it."""
+        """Translate stock's properties. The mirror acts on them; scratch tables get `NO_HOOKS`."""
         if properties is None:
-            return DEFAULT
+            return DEFAULT_HOOKS
         found: Any = properties.create_checkpoint, properties.cleanup_expired_logs
         if not all(isinstance(choice, bool | None) for choice in found):
             raise ArgumentTypeError(f"post-commit hooks are switched on or off by a bool: {found}")
@@ -74,28 +74,30 @@ class Hooks(CheckpointOptions):
 
     @classmethod
     def all_of(cls, several: Iterable[Hooks]) -> Hooks:
-        """The hooks of several operations in one commit: what one of them forbids does not happen."""
+        """The hooks of a commit of several operations: any of them can switch one off."""
         found = list(several)
         choices = {h.cleanup for h in found} - {None}
         return cls(all(h.write for h in found), all(choices) if choices else None)
 
 
-DEFAULT: Final = Hooks()
+DEFAULT_HOOKS: Final = Hooks()
 
 
 @dataclass(frozen=True, slots=True)
 class WriteIntent:
-    """What one operation does to one table.
+    """What one operation wants to commit to one table.
 
     Attributes:
-        steps: The actions of each version that it makes, mostly of one.
+        table: The table, or the one to create.
+        steps: The actions of each version to make; usually one version.
         read: The snapshot it worked from.
-        reads: What its result depends on.
-        files: New files that are below the table's root already.
-        new_names: Whether every added file is one of these.
+        reads: What its result depends on, to find conflicts.
+        files: New files, already below the table's root; deleted if the commit fails.
+        new_names: Whether every added file is one of ``files``.
         root: The table's root, with the storage options that the caller gave.
-        handled_features: Writer features whose duties the engine that wrote the files has fulfilled.
-        own: Done in the same database transaction, after the rows of the commit are written.
+        hooks: What to do after the commit.
+        handled_features: Writer features whose rules the engine that wrote the files has followed.
+        statements: Run in the same database transaction, after the rows of the commit are written.
     """
 
     table: Table | NewTable
@@ -105,38 +107,40 @@ class WriteIntent:
     files: Sequence[PlacedFile] = ()
     new_names: bool = False
     root: Root | None = None
-    hooks: Hooks = DEFAULT
+    hooks: Hooks = DEFAULT_HOOKS
     handled_features: frozenset[str] = frozenset()
-    own: Sequence[UserStatement] = ()
+    statements: Sequence[UserStatement] = ()
 
 
 class CommitTarget(typing.Protocol):
-    """Takes changes that are not committed at once: a transaction."""
+    """A transaction, which collects intents instead of committing each at once."""
 
     @property
     def flushes(self) -> Flushes | None: ...
-    def ready(self) -> None: ...
-    def submit(self, work: WriteIntent) -> None: ...
+    def ready(self) -> None:
+        """Raise an error if the transaction accepts no operations."""
+
+    def submit(self, intent: WriteIntent) -> None: ...
 
 
-def commit(database: Database, work: WriteIntent) -> Committed:
-    """Commit and publish one operation by itself."""
-    origin = Write(new_names=work.new_names, handled_features=work.handled_features)
-    change = TableChange(work.table, work.steps, work.read, work.reads, origin)
-    options = {} if work.root is None else {work.root.location: work.root.options}
+def commit(database: Database, intent: WriteIntent) -> Committed:
+    """Commit and publish one operation outside of a transaction."""
+    origin = Write(new_names=intent.new_names, handled_features=intent.handled_features)
+    change = TableChange(intent.table, intent.steps, intent.read, intent.reads, origin)
+    options = {} if intent.root is None else {intent.root.location: intent.root.options}
     (done,) = Coordinator(database, options).commit(
-        CommitRequest([change], statements=work.own),
-        delete_files=lambda: undo(work.files),
-        checkpoints={work.table.location: work.hooks},
+        CommitRequest([change], statements=intent.statements),
+        delete_files=lambda: undo(intent.files),
+        checkpoints={intent.table.location: intent.hooks},
     )
     if done.replayed:
-        warn_nothing_written(work.table.name)
+        warn_nothing_written(intent.table.name)
     return done
 
 
 @dataclass(eq=False, repr=False)
 class TableHandle:
-    """An open table: the source of its metadata, the root of its files, and what commits its changes.
+    """An open table: the source it reads from, the root of its files, and the transaction it is in, if any.
 
     A handle that belongs to a transaction sees the transaction's own changes until the transaction ends. Then
     it becomes an ordinary handle at the committed version, or every use raises an error.
@@ -153,9 +157,9 @@ class TableHandle:
     one_shot: bool = field(default=False, kw_only=True)
     #: whether the user chose a version, so that operations do not move to the newest one first
     pinned: bool = field(default=False, init=False)
-    #: the last commit, if it changed neither metadata nor protocol
+    #: the last commit made through this handle, if it changed neither metadata nor protocol
     appended: Committed | None = field(default=None, init=False)
-    #: delta-rs's own table of the open version
+    #: delta-rs's own table at the open version; made by `read.scan` when needed
     raw: RawTable | None = field(default=None, init=False)
     #: set when the transaction ends: the version to open on the next use, or the error to raise
     _ended: int | DeltaSqlError | None = field(default=None, init=False)
@@ -177,7 +181,7 @@ class TableHandle:
         check_open(source.snapshot, table=name)
         made = cls(address, database, row, source, storage_options=storage_options, one_shot=one_shot)
         made.pinned = version is not None
-        if database.engine.config.publish.look_at_open and Coordinator(database).look_at_open(row):
+        if database.engine.config.publish.look_at_open and Coordinator(database).check_at_open(row):
             made._open(version)
         made.check_location(address.location)
         return made
@@ -235,7 +239,7 @@ class TableHandle:
 
     @property
     def is_live(self) -> bool:
-        """Whether newer versions can be seen: not inside a transaction."""
+        """Whether the handle can move to newer versions: it is not in a transaction."""
         if self._ended is not None:
             self._leave_transaction()
         return self._transaction is None
@@ -248,9 +252,9 @@ class TableHandle:
         registry.refuse_followed(row)
         if self._transaction is None and not self.pinned:
             self._advance()
-        self.require_folder()
+        self.require_writable()
 
-    def require_folder(self) -> None:
+    def require_writable(self) -> None:
         require_writable(self.database, self.row, self.root.store)
 
     def update(self) -> None:
@@ -260,7 +264,7 @@ class TableHandle:
             self._advance()
 
     def load(self, version: int) -> None:
-        self.require_live(*_STAYS)
+        self.require_live(*_IN_TRANSACTION)
         self._open(version)
         self.pinned = True
 
@@ -270,7 +274,7 @@ class TableHandle:
         A time before the first commit is version 0, as in delta-rs; if strict, it is a
         VersionMissingError, as in delta-spark.
         """
-        self.require_live(*_STAYS)
+        self.require_live(*_IN_TRANSACTION)
         self._open(self.version_at(moment, strict=strict))
         self.pinned = True
 
@@ -286,7 +290,7 @@ class TableHandle:
         self._row, self._source, self.raw = row, source, None
 
     def _advance(self) -> None:
-        """Move to the newest version; what has not changed since the open one is not read again."""
+        """Move to the newest version; metadata and protocol are read again only if they changed."""
         if isinstance(self.source, SqlSource):
             opened = snapshots.advance(self.database, self.name, self.source.opened)
         else:
@@ -307,18 +311,17 @@ class TableHandle:
         files: Sequence[PlacedFile] = (),
         **more: Any,
     ) -> Committed | None:
-        """Commit a change of this table, or add it to the transaction (None); then show the result.
+        """Commit a change of this table and move to the new version, or add it to the transaction (None).
 
         ``read`` is the snapshot that the operation began with: another thread may have moved the handle to a
         newer version meanwhile. ``more`` are further attributes of `WriteIntent`.
         """
-        root = self.root
-        work = WriteIntent(self._row, steps, read, reads, files, root=root, **more)
+        intent = WriteIntent(self._row, steps, read, reads, files, root=self.root, **more)
         self.raw = None
         if self._transaction is not None:
-            self._transaction.submit(work)
+            self._transaction.submit(intent)
             return None
-        outcome = commit(self.database, work)
+        outcome = commit(self.database, intent)
         changed = any(isinstance(a, Metadata | Protocol) for step in steps for a in step)
         self.appended = None if changed else outcome
         if not self.one_shot:
@@ -361,7 +364,7 @@ class TableHandle:
 
 
 def handle_of(table: deltalake.DeltaTable) -> TableHandle | None:
-    """The handle of a SQL-backed table, also if its ``_table`` is wrapped; None for a plain one."""
+    """The handle of a SQL-backed table; None for a plain Delta table."""
     found: object = getattr(getattr(table, "_table", None), "handle", None)
     return found if isinstance(found, TableHandle) else None
 
@@ -374,15 +377,15 @@ def require_handle(table: deltalake.DeltaTable) -> TableHandle:
     return handle
 
 
-def warn_nothing_written(tables: str, why: str = "the application's version was recorded before") -> None:
-    """Warn that a write was done before, at the line of the user's code that asked for it."""
+def warn_nothing_written(tables: str, why: str = "the application's version is already recorded") -> None:
+    """Warn, at the user's own line of code, that a write had already been committed."""
     frame, level = sys._getframe(1).f_back, 3  # noqa: SLF001
-    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INTERNAL_PACKAGES:
         frame, level = frame.f_back, level + 1
     warnings.warn(f"nothing was written to {tables}: {why}", NothingWrittenWarning, stacklevel=level)
 
 
-# ---- commitInfo and application transactions of commits that delta-rs does not write --------------------
+# ---- commitInfo and application transactions, if delta-rs does not write the commit ---------------------
 
 
 def commit_info(
@@ -392,14 +395,15 @@ def commit_info(
     properties: CommitProperties | None,
 ) -> list[Action]:
     """The commitInfo of an operation, with delta-rs's keys and the user's, and application transactions."""
-    own = {} if properties is None else _custom_metadata(properties)
+    custom = {} if properties is None else _custom_metadata(properties)
     more = {
-        k: v if isinstance(v, str) else encode_json(v) for k, v in own.pop("operationParameters", {}).items()
+        k: v if isinstance(v, str) else encode_json(v)
+        for k, v in custom.pop("operationParameters", {}).items()
     }
     info: dict[str, Any] = {
         "operation": operation,
         "operationParameters": {**more, **parameters},
-        **own,
+        **custom,
         "operationMetrics": dict(metrics),
     }
     return [CommitInfo(extra=info), *app_transactions(properties)]
@@ -423,7 +427,7 @@ def _custom_metadata(properties: CommitProperties) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for key, value in given.items():
         if not isinstance(key, str):
-            raise InvalidArgumentError(f"the keys of custom_metadata must be texts, not {key!r}")
+            raise InvalidArgumentError(f"the keys of custom_metadata must be strings, not {key!r}")
         try:
             out[key] = json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError) as error:
@@ -436,16 +440,16 @@ def _custom_metadata(properties: CommitProperties) -> dict[str, Any]:
 
 
 def _refusal(key: str, value: Any) -> str | None:
-    """Why an entry cannot be part of a commitInfo: its key has a meaning that the value does not fit."""
+    """Why an entry cannot be part of a commitInfo: its key is reserved, or needs a value of another type."""
     match key:
         case "timestamp" | "operation" | "engineInfo":
-            return "is made by the commit itself and cannot be set"
+            return "is set by the commit itself"
         case "userId" | "userName" | "userMetadata" if not isinstance(value, str):
-            return "must be a text"
+            return "must be a string"
         case "operationParameters" if not isinstance(value, dict):
             return "must be an object"
         case "readVersion" if type(value) is not int or value < 0:
-            return "must be a whole number from 0 on"
+            return "must be an integer, 0 or greater"
         case "isolationLevel" if value not in _ISOLATION:
             return f"must be one of {', '.join(_ISOLATION)}"
         case "isBlindAppend" if not isinstance(value, bool):

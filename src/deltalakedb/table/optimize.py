@@ -17,7 +17,14 @@ from deltalakedb.protocol.properties import STATS_COLUMNS, mapping_mode
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema
 from deltalakedb.protocol.stats import column_names
-from deltalakedb.table.scratch import Call, Harvest, Stage, add_to_metrics, refuse_row_ids, with_metrics
+from deltalakedb.table.scratch import (
+    Call,
+    OpenScratchTable,
+    ScratchCommits,
+    add_to_metrics,
+    refuse_row_ids,
+    with_metrics,
+)
 from deltalakedb.table.sources import SqlSource
 from deltalakedb.table.write.plan import target_size
 from deltalakedb.table.write_locks import WORK_FOLDER
@@ -47,11 +54,12 @@ def compact(table: TableHandle, call: Call) -> str:
     valid = isinstance(target, int) and target > 0
     adds, between, left_out = _to_compact(table, where, target) if valid else ([], frozenset[str](), 0)
     plain = _plain(read)
-    with Stage(table, read, adds, NOTHING, fakes=between, shown=plain.snapshot if plain else None) as stage:
+    shown = plain.snapshot if plain else None
+    with OpenScratchTable(table, read, adds, NOTHING, placeholders=between, shown=shown) as scratch:
         filters = plain.filters(filters) if plain else filters
-        metrics = json.loads(stage.run(partial(call.on, target_size=target, partition_filters=filters)))
+        metrics = json.loads(scratch.run(partial(call.on, target_size=target, partition_filters=filters)))
         more = left_out - len(between)
-        stage.submit(call.hooks, with_metrics(_harvest(stage, plain), more, *_COUNTED))
+        scratch.submit(call.hooks, with_metrics(_read_commits(scratch, plain), more, *_COUNTED))
     return json.dumps(add_to_metrics(metrics, more, *_COUNTED))
 
 
@@ -64,12 +72,12 @@ def z_order(table: TableHandle, call: Call) -> str:
         rows = _ordered(table, table.where_or_all(filters), ADD_COLUMNS)
     plain = _plain(read)
     shown = plain.snapshot if plain else None
-    with Stage(table, read, map(add_from_row, rows), NOTHING, shown=shown) as stage:
+    with OpenScratchTable(table, read, map(add_from_row, rows), NOTHING, shown=shown) as scratch:
         if plain is not None:
             columns = plain.names(columns) if isinstance(columns, list) else columns
             filters = plain.filters(filters)
-        metrics = stage.run(partial(call.on, z_order_columns=columns, partition_filters=filters))
-        stage.submit(call.hooks, _harvest(stage, plain))
+        metrics = scratch.run(partial(call.on, z_order_columns=columns, partition_filters=filters))
+        scratch.submit(call.hooks, _read_commits(scratch, plain))
     return str(metrics)
 
 
@@ -78,9 +86,9 @@ def _plain(snapshot: Snapshot) -> Unmapped | None:
     return None if mapping_mode(snapshot.metadata) == "none" else Unmapped(snapshot)
 
 
-def _harvest(stage: Stage, plain: Unmapped | None) -> Harvest:
-    harvest = stage.harvest()
-    return harvest if plain is None else harvest.each(plain.with_logical_names)
+def _read_commits(scratch: OpenScratchTable, plain: Unmapped | None) -> ScratchCommits:
+    commits = scratch.read_commits()
+    return commits if plain is None else commits.each(plain.with_logical_names)
 
 
 def _to_compact(table: TableHandle, where: Expr | None, target: int) -> tuple[list[Add], frozenset[str], int]:

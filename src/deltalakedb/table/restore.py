@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError
 from deltalakedb.metastore import files, vacuumed
-from deltalakedb.mirror.drift import ADOPT, POLICY, require_no_foreign_commits
+from deltalakedb.mirror.drift import ADOPT, FOREIGN_COMMITS, require_no_foreign_commits
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable, union_of
@@ -15,7 +15,7 @@ from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.table.arguments import epoch_ms, whole_number
-from deltalakedb.table.handle import DEFAULT, Hooks, TableHandle, commit_info
+from deltalakedb.table.handle import DEFAULT_HOOKS, Hooks, TableHandle, commit_info
 from deltalakedb.table.roots import Root, located
 from deltalakedb.table.scratch import removes
 from deltalakedb.table.sources import Source, SqlSource
@@ -53,7 +53,7 @@ def restore(
     ignore_missing_files: bool = False,
     protocol_downgrade_allowed: bool = False,
     commit_properties: deltalake.CommitProperties | None = None,
-    hooks: Hooks = DEFAULT,
+    hooks: Hooks = DEFAULT_HOOKS,
 ) -> Restored:
     """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock."""
     now = table.snapshot
@@ -153,7 +153,7 @@ def repair(
     *,
     dry_run: bool,
     commit_properties: deltalake.CommitProperties | None = None,
-    hooks: Hooks = DEFAULT,
+    hooks: Hooks = DEFAULT_HOOKS,
 ) -> dict[str, Any]:
     """Find live files that are missing, and remove them from the table unless it is a dry run.
 
@@ -168,7 +168,7 @@ def repair(
         paths = table.source.scan(("path",)).column("path").to_pylist()
         gone = missing_files(table.root, paths)
         lost = [a for a in table.source.adds() if a.path in set(gone)] if gone and not dry_run else []
-    if gone and table.row.settings.get(POLICY) != ADOPT:
+    if gone and table.row.settings.get(FOREIGN_COMMITS) != ADOPT:
         danger = "the missing files may no longer be part of the table"
         require_no_foreign_commits(table.database, table.row, table.root.options, danger=danger)
     metrics = {"dry_run": dry_run, "files_removed": encode_json(gone)}

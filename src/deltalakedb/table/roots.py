@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 #: the folder of linked or fetched files inside a scratch folder; no partition folder or file has the name
-LENT: Final = "__deltasql_root__"
+FILES_FOLDER: Final = "__deltasql_root__"
 _BUFFER: Final = 128 * 1024
 #: bytes of a remote table's files that a scan holds on disk at a time
 _GROUP_BYTES: Final = 128 << 20
@@ -323,8 +323,8 @@ class LinkFolder:
         self._links: dict[str, str] = {}
         make_folder(self.path)
 
-    def lend(self, adds: Sequence[Add]) -> list[Add]:
-        """The adds with paths by which the scratch table finds the real files."""
+    def provide(self, adds: Sequence[Add]) -> list[Add]:
+        """Make the files of some adds available; return the adds with the paths to use in the scratch log."""
         return [self._linked(add) for add in adds]
 
     def close(self) -> None:
@@ -350,7 +350,7 @@ class LinkFolder:
 
     def _link(self, target: str) -> str:
         if (name := self._links.get(target)) is None:
-            name = LENT if target == self._paths.root else f"{LENT}{len(self._links)}"
+            name = FILES_FOLDER if target == self._paths.root else f"{FILES_FOLDER}{len(self._links)}"
             (self.path / name).symlink_to(target, target_is_directory=True)
             self._links[target] = name
         return name
@@ -365,7 +365,7 @@ class PathFolder:
         self.path = Path(tempfile.mkdtemp(prefix="deltasql-"))
         self._paths = paths
 
-    def lend(self, adds: Sequence[Add]) -> list[Add]:
+    def provide(self, adds: Sequence[Add]) -> list[Add]:
         return [with_absolute_path(add, self._paths) for add in adds]
 
     def close(self) -> None:
@@ -405,10 +405,10 @@ class FetchFolder:
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         unnamed.rename(self.path / _LOCK)
 
-    def lend(self, adds: Sequence[Add]) -> list[Add]:
+    def provide(self, adds: Sequence[Add]) -> list[Add]:
         self._root.check_limit([add.size for add in adds])
         if adds:
-            (self.path / LENT).mkdir(exist_ok=True)
+            (self.path / FILES_FOLDER).mkdir(exist_ok=True)
         return self._root.at_once([partial(self._copied, n, add) for n, add in enumerate(adds)])
 
     def close(self) -> None:
@@ -418,7 +418,7 @@ class FetchFolder:
 
     def _copied(self, number: int, add: Add) -> Add:
         # short names of our own: a key may be longer than a file name can be, or be outside of the root
-        name = f"{LENT}/{number}.parquet"
+        name = f"{FILES_FOLDER}/{number}.parquet"
         store, path = located(self._root, self._root.paths.resolve(add.path))
         try:
             store.fetch(path, self.path / name)

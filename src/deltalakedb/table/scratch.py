@@ -1,4 +1,7 @@
-"""Scratch tables: delta-rs works on links to candidate files, and what it did is committed in SQL."""
+"""Scratch tables: delta-rs runs an operation on links to the files it needs, and we commit the result.
+
+The steps: `ScratchTable.write_log`, the operation, `ScratchTable.read_commits`, `submit`.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +37,9 @@ from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.storage.durable import Translated
-from deltalakedb.table.handle import DEFAULT, QUIET, Hooks, TableHandle
+from deltalakedb.table.handle import DEFAULT_HOOKS, NO_HOOKS, Hooks, TableHandle
 from deltalakedb.table.locations import url_of
-from deltalakedb.table.roots import LENT, Root, unreadable
+from deltalakedb.table.roots import FILES_FOLDER, Root, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -60,28 +63,29 @@ _OURS: Mapping[type[BaseException], type[DeltaSqlError]] = {
     ValueError: exceptions.InvalidArgumentError,
     Exception: OperationError,
 }
-_LENT = rf"(?:/{LENT}\d*)?"
+#: the folder of the provided files, in a path
+_FILES = rf"(?:/{FILES_FOLDER}\d*)?"
 #: a scratch folder under the table's root, and one in the system's temporary folder
-_SCRATCH_IN_ROOT = re.compile(rf"/_deltasql/(?:[\w.]+-)*[0-9a-f]{{32}}{_LENT}")
+_SCRATCH_IN_ROOT = re.compile(rf"/_deltasql/(?:[\w.]+-)*[0-9a-f]{{32}}{_FILES}")
 _PATH = re.compile(r"[^\s'\"(]+")
-_SCRATCH_IN_TEMP = re.compile(rf"\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_LENT}")
-_COLOUR = re.compile("\x1b\\[[0-9;]*m")
-#: how delta-rs reports that the input stream raised an exception
+_SCRATCH_IN_TEMP = re.compile(rf"\bdeltasql-(?:fetched-)?[a-z0-9_]{{8}}{_FILES}")
+_ANSI_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+#: in delta-rs's message if the input stream raised an exception
 _INPUT_FAILED = "Python exception:"
-#: how it reports that a data file may be the cause: the Parquet reader failed, or one of its tasks panicked
+#: in its message if a data file may be the cause: the Parquet reader failed, or a task of it panicked
 _FILE_FAILED = ("arquet", "panicked")
-#: the most columns that a suggestion names
-_SHOWN = 20
+#: how many columns a suggestion lists
+_MAX_COLUMNS_SHOWN = 20
 
 
 class ErrorContext(NamedTuple):
-    """The table that an operation is about, as far as it is known."""
+    """What is known about the table of a failed operation, for the error message."""
 
     name: str | None = None
     location: str | None = None
     version: int | None = None
     metadata: Metadata | None = None
-    #: what to do about a failure, if that is known
+    #: the suggestion, if the caller has a better one than the default
     hint: str | None = None
     #: finds the data file that an error is about
     unreadable: Callable[[str], StorageError | None] | None = None
@@ -125,11 +129,11 @@ def without_scratch(text: str, location: str | None) -> str:
     """A message with the table's own paths instead of those of a scratch table."""
 
     def rebased(path: re.Match[str]) -> str:
-        # the last one counts: a temporary folder may itself be inside another
+        # the last match: the temporary folder may itself be inside a scratch folder
         found = deque(_SCRATCH_IN_TEMP.finditer(path[0]), maxlen=1)
         return (location or "…") + path[0][found[0].end() :] if found else path[0]
 
-    return _COLOUR.sub("", _PATH.sub(rebased, _SCRATCH_IN_ROOT.sub("", text)))
+    return _ANSI_COLOUR.sub("", _PATH.sub(rebased, _SCRATCH_IN_ROOT.sub("", text)))
 
 
 def _suggestion(kind: type[DeltaSqlError], about: ErrorContext, text: str) -> str | None:
@@ -137,11 +141,11 @@ def _suggestion(kind: type[DeltaSqlError], about: ErrorContext, text: str) -> st
     if about.hint is not None and kind is OperationError:
         return about.hint
     if _INPUT_FAILED in text:
-        return "nothing was written; look at what makes the batches"
+        return "nothing was written; fix the exception that the input raised"
     if about.metadata is None or kind not in (OperationError, SchemaError, ProtocolError):
         return None
     names = [f.name for f in parse_schema(about.metadata.schema_string).fields]
-    shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+    shown = ", ".join(names[:_MAX_COLUMNS_SHOWN]) + (", …" if len(names) > _MAX_COLUMNS_SHOWN else "")
     rules = {
         key.removeprefix("delta.constraints."): rule
         for key, rule in about.metadata.configuration.items()
@@ -154,22 +158,28 @@ def _suggestion(kind: type[DeltaSqlError], about: ErrorContext, text: str) -> st
 
 
 @dataclass(frozen=True, slots=True)
-class Harvest:
-    """What delta-rs did on a scratch table: the actions of each commit, and the paths of its new files."""
+class ScratchCommits:
+    """What an engine did on a scratch table.
+
+    Attributes:
+        steps: The actions of each commit.
+        new_files: Decoded paths of the new files, relative to the scratch folder; the same below the root.
+        new_names: Whether every added file is a new one.
+    """
 
     steps: tuple[tuple[Action, ...], ...]
-    new_files: tuple[str, ...]  # decoded paths relative to the scratch folder and to the table's root alike
-    new_names: bool  # every added file is a new one
+    new_files: tuple[str, ...]
+    new_names: bool
 
     @property
     def actions(self) -> tuple[Action, ...]:
         return tuple(a for step in self.steps for a in step)
 
-    def each(self, change: Callable[[Action], Action]) -> Harvest:
+    def each(self, change: Callable[[Action], Action]) -> ScratchCommits:
         return replace(self, steps=tuple(tuple(map(change, step)) for step in self.steps))
 
-    def in_place(self, names: Mapping[str, str]) -> Harvest:
-        """Return a copy for added files that are under the root already, some of them with other names."""
+    def in_place(self, names: Mapping[str, str]) -> ScratchCommits:
+        """A copy whose added files are already under the root, some of them renamed; none is moved."""
 
         def named(action: Action) -> Action:
             if not isinstance(action, Add) or not names:
@@ -180,15 +190,15 @@ class Harvest:
         return replace(self.each(named), new_files=(), new_names=False)
 
 
-class Scratch:
+class ScratchTable:
     """A temporary table: a folder with its own `_delta_log` that names files of the real table.
 
-    Files of the real table are lent to it as links, or as copies from an object store. Never vacuum a scratch
-    table: delta-rs would follow links and delete real files.
+    Files of the real table are provided as links, or as copies if they are on an object store. Never vacuum a
+    scratch table: delta-rs would follow the links and delete real files.
     """
 
-    #: whether the engine's statistics count NaN as the greatest value
-    bounds_nan = False
+    #: whether the engine counts NaN as the greatest value in its statistics
+    stats_include_nan = False
 
     def __init__(self, root: Root) -> None:
         with Translated("write under the table's root", root.location):
@@ -198,32 +208,37 @@ class Scratch:
         self.root = root
         #: the version that the log was written at
         self._version = -1
-        #: path of a lent file -> the add as the scratch table has it, and as the real table has it
-        self._lent: dict[str, tuple[Add, Add]] = {}
-        #: features that the engine does not see
+        #: path of a provided file -> its add in the scratch table, and in the real table
+        self._provided: dict[str, tuple[Add, Add]] = {}
+        #: features that are left out of the scratch table's protocol, and added back to new protocols
         self._hidden: Sequence[str] = ()
-        #: physical paths of columns of floating point, whose maxima delta-rs writes without regard to NaN
+        #: physical paths of floating-point columns: delta-rs ignores NaN when it writes their maxima
         self._floats: Sequence[tuple[str, ...]] = ()
 
-    def lay(self, snapshot: Snapshot, adds: Iterable[Add] = (), *, fakes: Collection[str] = ()) -> None:
-        """Write the log that makes this folder the table; paths in ``fakes`` are entries without a file."""
+    def write_log(
+        self, snapshot: Snapshot, adds: Iterable[Add] = (), *, placeholders: Collection[str] = ()
+    ) -> None:
+        """Write the log that makes this folder a table of the given files.
+
+        Adds whose paths are in ``placeholders`` are log entries without a file.
+        """
         self._version = snapshot.version
         protocol = without_features(snapshot.protocol, COMMITTER_FEATURES)
         self._hidden = [f for f in snapshot.protocol.writer_features or () if f in COMMITTER_FEATURES]
         path = self.folder / commit_path(snapshot.version)
         with Translated("write", path):
             adds = list(adds)
-            real = [a for a in adds if a.path not in fakes]
+            real = [a for a in adds if a.path not in placeholders]
             self._floats = float_paths(parse_schema(snapshot.metadata.schema_string))
-            lent = self._work.lend([cautious(add, self._floats) for add in real])
-            self._lent.update((ours.path, (ours, add)) for ours, add in zip(lent, real, strict=True))
-            shown = iter(lent)
+            provided = self._work.provide([with_safe_stats(add, self._floats) for add in real])
+            self._provided.update((ours.path, (ours, add)) for ours, add in zip(provided, real, strict=True))
+            shown = iter(provided)
             actions: list[Action] = [protocol, snapshot.metadata]
-            actions += [a if a.path in fakes else next(shown) for a in adds]
+            actions += [a if a.path in placeholders else next(shown) for a in adds]
             path.write_bytes(encode_commit(actions))
 
-    def harvest(self) -> Harvest:
-        """What the engine did since the log was written, with paths as the real table spells them."""
+    def read_commits(self) -> ScratchCommits:
+        """The commits that the engine made since the log was written, with the paths of the real table."""
         steps: list[list[Action]] = []
         for file in sorted((self.folder / LOG_FOLDER).iterdir()):
             name = parse_name(file.name)
@@ -231,14 +246,14 @@ class Scratch:
                 steps.append(decode_commit(file.read_bytes(), source=file.name))
         actions = [a for step in steps for a in step]
         for action in actions:
-            if isinstance(action, Metadata) and not self.bounds_nan:
+            if isinstance(action, Metadata) and not self.stats_include_nan:
                 self._floats = float_paths(parse_schema(action.schema_string))
         new = dict.fromkeys(
-            a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(LENT)
+            a.path for a in actions if isinstance(a, Add | Cdc) and not a.path.startswith(FILES_FOLDER)
         )
         real = tuple(tuple(map(self._real, step)) for step in steps)
         new_names = all(a.path in new for a in actions if isinstance(a, Add))
-        return Harvest(real, tuple(decode_path(p) for p in new), new_names)
+        return ScratchCommits(real, tuple(decode_path(p) for p in new), new_names)
 
     def remove(self) -> None:
         self._work.close()
@@ -259,9 +274,9 @@ class Scratch:
             return replace(action, extra={**action.extra, "operationParameters": parameters})
         if isinstance(action, Protocol):
             return with_features(action, self._hidden)
-        if isinstance(action, Add) and action.path not in self._lent:
-            return cautious(action, self._floats, if_equal=True)
-        if not isinstance(action, Add | Remove) or (found := self._lent.get(action.path)) is None:
+        if isinstance(action, Add) and action.path not in self._provided:
+            return with_safe_stats(action, self._floats, if_equal=True)
+        if not isinstance(action, Add | Remove) or (found := self._provided.get(action.path)) is None:
             return action
         ours, real = found
         vector = action.deletion_vector
@@ -272,7 +287,7 @@ class Scratch:
         return replace(action, path=real.path, deletion_vector=vector)
 
 
-def cautious(add: Add, floats: Sequence[tuple[str, ...]], *, if_equal: bool = False) -> Add:
+def with_safe_stats(add: Add, floats: Sequence[tuple[str, ...]], *, if_equal: bool = False) -> Add:
     """Return an add without maxima of floating-point columns, which may not account for NaN.
 
     Partition values of minus zero become zero, because delta-rs treats the two as different values.
@@ -310,25 +325,29 @@ class Call:
 
     def on(self, raw: RawDeltaTable, **instead: Any) -> Any:
         """Repeat the call on delta-rs's own table, without hooks and with some arguments replaced."""
-        return getattr(raw, self.name)(**self.arguments | {_HOOKS: QUIET} | instead)
+        return getattr(raw, self.name)(**self.arguments | {_HOOKS: NO_HOOKS} | instead)
 
 
 T = TypeVar("T")
 
 
 def rewrite(
-    table: TableHandle, where: Expr | None, run: Callable[[Stage], T], *, hooks: Hooks = DEFAULT
+    table: TableHandle,
+    where: Expr | None,
+    run: Callable[[OpenScratchTable], T],
+    *,
+    hooks: Hooks = DEFAULT_HOOKS,
 ) -> T:
     """Run an operation that rewrites rows, by calling delta-rs on the candidate files, and commit it."""
     read = table.snapshot
-    with Stage(table, read, *candidates(table, where)) as stage:
-        out = stage.run(lambda _: run(stage))
-        stage.submit(hooks)
+    with OpenScratchTable(table, read, *candidates(table, where)) as scratch:
+        out = scratch.run(lambda _: run(scratch))
+        scratch.submit(hooks)
     return out
 
 
 def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadSet]:
-    """The files whose rows an operation may rewrite, and what its result then depends on."""
+    """The files whose rows an operation may rewrite, and the read set of that operation."""
     refuse_row_ids(table)
     adds = list(table.source.adds(where))
     if where is None or table.source.schema_changed:
@@ -349,12 +368,12 @@ def refuse_row_ids(table: TableHandle) -> None:
         )
 
 
-class Stage(Scratch):
+class OpenScratchTable(ScratchTable):
     """A scratch table over some files of an open table, opened by delta-rs as ``raw``.
 
     The operation's result depends on ``reads``, from the snapshot ``read``, which is taken before the adds
-    are listed. Adds whose paths are ``fakes`` are only log entries, without a file behind them. delta-rs sees
-    the snapshot ``shown``, if it differs from the table's own.
+    are listed. Adds whose paths are in ``placeholders`` are log entries without a file. delta-rs sees the
+    snapshot ``shown``, if it differs from the table's own.
     """
 
     def __init__(
@@ -364,7 +383,7 @@ class Stage(Scratch):
         adds: Iterable[Add],
         reads: ReadSet,
         *,
-        fakes: Collection[str] = (),
+        placeholders: Collection[str] = (),
         shown: Snapshot | None = None,
     ) -> None:
         check_writable(read.protocol, table=table.name, also=COMMITTER_FEATURES)
@@ -372,7 +391,7 @@ class Stage(Scratch):
         failpoint("data.before")
         super().__init__(table.root)
         try:
-            self.lay(shown or read, adds, fakes=fakes)
+            self.write_log(shown or read, adds, placeholders=placeholders)
             with translate_errors(ErrorContext.at(table)):
                 self.raw = RawDeltaTable(str(self.folder), version=None, storage_options=None)
         except BaseException:
@@ -383,50 +402,54 @@ class Stage(Scratch):
         with translate_errors(about or ErrorContext.at(self._table)):
             return operation(self.raw)
 
-    def submit(self, hooks: Hooks = DEFAULT, harvest: Harvest | None = None) -> None:
-        """Submit what delta-rs did, or a modified ``harvest`` of it."""
-        submit(self._table, self._read, self, harvest or self.harvest(), self._reads, hooks=hooks)
+    def submit(self, hooks: Hooks = DEFAULT_HOOKS, commits: ScratchCommits | None = None) -> None:
+        """Submit what delta-rs did, or ``commits``, a modified version of it."""
+        submit(self._table, self._read, self, commits or self.read_commits(), self._reads, hooks=hooks)
 
 
 def submit(
     table: TableHandle,
     read: Snapshot,
-    scratch: Scratch,
-    harvest: Harvest,
+    scratch: ScratchTable,
+    commits: ScratchCommits,
     reads: ReadSet,
     more: Iterable[Action] = (),
     *,
-    hooks: Hooks = DEFAULT,
+    hooks: Hooks = DEFAULT_HOOKS,
     handled_features: frozenset[str] = frozenset(),
 ) -> Committed | None:
     """Move new files into place, then submit the changes and ``more`` actions."""
     more = tuple(more)
-    steps: list[Sequence[Action]] = list(harvest.steps)
+    steps: list[Sequence[Action]] = list(commits.steps)
     if more:
-        known = [_recounted(a, partial(_with_removes, more)) for a in (steps.pop() if steps else ())]
-        steps.append((*known, *more))
+        last = [
+            _with_changed_metrics(a, partial(_with_removes, more)) for a in (steps.pop() if steps else ())
+        ]
+        steps.append((*last, *more))
     steps = [step for step in steps if step]
     if not steps:
         return None
     fsync = table.database.engine.config.publish.fsync
-    moved = scratch.root.take(scratch.folder, harvest.new_files, fsync=fsync)
+    moved = scratch.root.take(scratch.folder, commits.new_files, fsync=fsync)
     failpoint("data.after")
-    new_names = harvest.new_names
+    new_names = commits.new_names
     return table.submit(
         read, steps, reads, moved, new_names=new_names, hooks=hooks, handled_features=handled_features
     )
 
 
-def with_metrics(harvest: Harvest, more: int, *names: str) -> Harvest:
-    """A harvest whose metrics count files that delta-rs did not see."""
-    return harvest.each(lambda a: _recounted(a, lambda metrics: add_to_metrics(metrics, more, *names)))
+def with_metrics(commits: ScratchCommits, more: int, *names: str) -> ScratchCommits:
+    """Commits whose metrics also count files that delta-rs did not see."""
+    return commits.each(
+        lambda a: _with_changed_metrics(a, lambda metrics: add_to_metrics(metrics, more, *names))
+    )
 
 
 def add_to_metrics(metrics: dict[str, Any], more: int, *names: str) -> dict[str, Any]:
     return metrics | {name: metrics[name] + more for name in names if name in metrics}
 
 
-def _recounted(action: Action, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Action:
+def _with_changed_metrics(action: Action, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Action:
     if not isinstance(action, CommitInfo) or "operationMetrics" not in action.extra:
         return action
     metrics = change(action.extra["operationMetrics"])
@@ -434,16 +457,16 @@ def _recounted(action: Action, change: Callable[[dict[str, Any]], dict[str, Any]
 
 
 def _with_removes(more: Sequence[Action], metrics: dict[str, Any]) -> dict[str, Any]:
-    """Metrics with removes that the engine did not see, under the engine's names."""
-    gone = [a for a in more if isinstance(a, Remove)]
+    """Metrics that also count removes that the engine did not see, under the engine's names."""
+    removed = [a for a in more if isinstance(a, Remove)]
     if "numRemovedFiles" not in metrics:
-        return metrics | {"num_removed_files": len(gone)}
-    size = sum(remove.size or 0 for remove in gone)  # delta-spark's metrics are strings
-    return metrics | {"numRemovedFiles": str(len(gone)), "numRemovedBytes": str(size)}
+        return metrics | {"num_removed_files": len(removed)}
+    size = sum(remove.size or 0 for remove in removed)  # delta-spark's metrics are strings
+    return metrics | {"numRemovedFiles": str(len(removed)), "numRemovedBytes": str(size)}
 
 
 def in_partitions_of(source: Source, new: Iterable[Add]) -> Iterator[Add]:
-    """The live files in the partitions that new files are in, by the values and not by their spelling."""
+    """The live files in the partitions of new files; values are compared, not their spelling."""
     columns = {physical: kind for _, physical, kind in partition_columns(source.snapshot.metadata)}
     keys = {equal_key(add.partition_values, columns) for add in new}
     return (add for add in source.adds() if equal_key(add.partition_values, columns) in keys)

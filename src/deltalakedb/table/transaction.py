@@ -26,7 +26,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import registry, snapshots
 from deltalakedb.metastore.commits import by_transaction
-from deltalakedb.metastore.outbox import group
+from deltalakedb.metastore.outbox import members
 from deltalakedb.metastore.registry import NameChange
 from deltalakedb.metastore.rows import Head, OpenTable, Table
 from deltalakedb.metastore.user_sql import checked_statement
@@ -77,16 +77,16 @@ class _Participant:
     #: it was dropped although commits may be unpublished
     forced: bool = False
 
-    def apply(self, work: WriteIntent) -> None:
-        self.files += work.files
-        for step in work.steps:
+    def apply(self, intent: WriteIntent) -> None:
+        self.files += intent.files
+        for step in intent.steps:
             self.operations.append(step)
             self.overlay.apply(step)
-        self.overlay.reads |= work.reads
-        self.new_names = self.new_names and work.new_names
-        self.hooks.append(work.hooks)
+        self.overlay.reads |= intent.reads
+        self.new_names = self.new_names and intent.new_names
+        self.hooks.append(intent.hooks)
         # every operation has checked the table's features itself
-        self.handled_features |= work.handled_features
+        self.handled_features |= intent.handled_features
 
     def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
         """What is to be committed, None for nothing, and files that no version will have."""
@@ -138,8 +138,8 @@ class OldVersion:
             suggestion="leave the version out to change the table",
         )
 
-    def submit(self, work: WriteIntent) -> NoReturn:
-        undo(work.files)
+    def submit(self, intent: WriteIntent) -> NoReturn:
+        undo(intent.files)
         self.ready()
 
 
@@ -284,7 +284,7 @@ class Transaction:
         else:
             table.use_options(storage_options)
             if mode not in ("error", "ignore"):
-                table.require_folder()
+                table.require_writable()
             write_to(table, data, mode=mode, **options)
 
     def create_table(
@@ -357,7 +357,7 @@ class Transaction:
         """
         statement = checked_statement(sql)
         self.ready()
-        self._statements.append(lambda session: session.run_own(statement, params))
+        self._statements.append(lambda session: session.run_user_sql(statement, params))
 
     def spark(self, spark: Any) -> SparkTransaction:
         """Spark's operations on the transaction's tables, which become visible with the rest.
@@ -376,23 +376,23 @@ class Transaction:
                 "a catalog's snapshot is for reading only", suggestion="use catalog.transaction() to write"
             )
 
-    def submit(self, work: WriteIntent) -> None:
+    def submit(self, intent: WriteIntent) -> None:
         try:
             self.ready()
-            participant = self._participant_of(work)
+            participant = self._participant_of(intent)
         except DeltaSqlError:
-            undo(work.files)  # a handle that outlived its table or its transaction, or one for reading only
+            undo(intent.files)  # a handle that outlived its table or its transaction, or one for reading only
             raise
-        if work.files:
-            self._write_locks.at(work.table.location)
-        if work.root is not None:
-            self._options[work.root.location] = work.root.options
-        participant.apply(work)
+        if intent.files:
+            self._write_locks.at(intent.table.location)
+        if intent.root is not None:
+            self._options[intent.root.location] = intent.root.options
+        participant.apply(intent)
 
-    def _participant_of(self, work: WriteIntent) -> _Participant:
-        table = work.table
+    def _participant_of(self, intent: WriteIntent) -> _Participant:
+        table = intent.table
         if isinstance(table, NewTable):
-            return self._add(table.name, table, Overlay(None), None, work.root)
+            return self._add(table.name, table, Overlay(None), None, intent.root)
         for participant in self._tables:
             if participant.table.location == table.location and participant.name is not None:
                 return participant
@@ -464,7 +464,7 @@ class Transaction:
 
     def _recorded(self) -> dict[str, Committed]:
         """The commits of the first transaction with this id, whatever a repetition would change now."""
-        found = group(self._database, self.uuid)
+        found = members(self._database, self.uuid)
         return {m.table: Committed(m.version, m.timestamp, replayed=True) for m in found}
 
     def rollback(self) -> None:
@@ -590,7 +590,7 @@ class Transaction:
             raise InvalidArgumentError(f"the transaction has begun already: it is {self._state}")
         names = [] if self._read_only else sorted(remembered(self._database).together)
         try:
-            session = self._stack.enter_context(self._database.read_only(asking=bool(names)))
+            session = self._stack.enter_context(self._database.read_only(will_query=bool(names)))
         except CatalogNotFoundError as error:
             if self._read_only or not self._database.may_be_created(error):
                 raise

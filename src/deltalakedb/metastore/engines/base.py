@@ -1,4 +1,4 @@
-"""Interface of an engine: sessions for reading and writing, bulk inserts, Arrow, and its facts."""
+"""The interface of a database engine: sessions, transactions, bulk inserts, Arrow results, dialect."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ Rows: TypeAlias = "Sequence[Sequence[Any]]"
 #: caller, so that the same function also serves a caller that is inside a transaction
 SessionSource: TypeAlias = "Database | Session"
 
-#: so many rows of one kind do not wait
-_MANY: Final = 64
+#: this many rows of one kind are written at once instead of being deferred
+_MAX_DEFERRED: Final = 64
 _TABLE: Final = re.compile(r"\bdl_\w+")
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """An engine's facts; the flow reads these attributes and never asks for the engine's name."""
+    """What differs between engines. Code checks these attributes, never the engine's name."""
 
     name: str
     #: tokens that migrations use: types and generated ids
     tokens: dict[str, str]
-    #: keys and B-tree indexes exist, and planning should drive them
+    #: has keys and B-tree indexes, so planning chooses conditions that use an index
     indexed: bool
     #: raw JSON of files is in ``dl_file_json`` rather than in ``dl_files``
     side_table: bool
@@ -65,12 +65,12 @@ class Dialect:
     sql_md5: bool
     #: appended to the query that locks heads
     lock_rows: str = ""
-    #: a blind append is one statement, since a head must not be locked while a client is waited for
-    at_once: bool = False
-    #: what is run before many rows are loaded, and after it, outside of a transaction
+    #: a blind append is one statement, so that no head stays locked during round trips to the client
+    fast_append: bool = False
+    #: statements to run before and after a bulk load, outside of a transaction
     before_load: tuple[str, ...] = ()
     after_load: tuple[str, ...] = ()
-    #: what is run inside the transaction that builds indexes over many rows, before and after it
+    #: statements to run before and after indexes are built, inside the same transaction
     before_index: tuple[str, ...] = ()
     after_index: tuple[str, ...] = ()
 
@@ -84,24 +84,24 @@ class Durability:
     suggestion: str | None = None
 
 
-class Change(NamedTuple):
-    """A kind of change: the statement for one row; an insert has columns, an update by key has a key too."""
+class RowChange(NamedTuple):
+    """A statement that changes one row per parameter set. Inserts have columns; updates by key also a key."""
 
     table: str
     sql: str
     columns: tuple[str, ...] = ()
     key: str | None = None
 
-    def may_precede(self, other: Change) -> bool:
-        """Whether the result is the same if this is moved before another change of the same table."""
+    def may_precede(self, other: RowChange) -> bool:
+        """Whether an insert may move before an update by key of the same table without another result."""
         return bool(self.columns) and self.key is None and other.key is not None
 
 
 class Session(abc.ABC):
-    """One connection, lent for one piece of work. SQL has ``?`` placeholders on every engine.
+    """A connection that is checked out for one piece of work. SQL has ``?`` placeholders on every engine.
 
-    Inside a transaction, inserts and updates wait until a query runs or the transaction ends. Those of one
-    kind are written together; changes of one table keep their order.
+    Inside a transaction, inserts and updates are deferred until a query runs or the transaction ends, so that
+    those of one kind are written together. Changes of one table keep their order.
     """
 
     engine: Engine
@@ -109,8 +109,8 @@ class Session(abc.ABC):
     def __init__(self, engine: Engine, *, defers: bool = False) -> None:
         self.engine = engine
         self._defers = defers
-        #: waiting changes by table; a table's later changes are in later groups
-        self._groups: list[dict[str, tuple[Change, list[Sequence[Any]]]]] = []
+        #: deferred changes by table, in the order to write them; later changes of a table are in later groups
+        self._groups: list[dict[str, tuple[RowChange, list[Sequence[Any]]]]] = []
 
     @property
     def dialect(self) -> Dialect:
@@ -137,19 +137,19 @@ class Session(abc.ABC):
         """Run a statement and return the driver's cursor."""
 
     @abc.abstractmethod
-    def _write(self, change: Change, rows: Rows) -> None:
-        """Make one kind of change for some rows now, by the engine's fastest way."""
+    def _write(self, change: RowChange, rows: Rows) -> None:
+        """Run a change for some rows now, in the engine's fastest way."""
 
     @abc.abstractmethod
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """Insert many rows that come as columns, and columns that are the same for all of them."""
+        """Insert the rows of an Arrow table; ``constants`` are columns with one value for all rows."""
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """The result as an Arrow table of the given schema, which names the query's columns in order."""
         return rows_to_arrow(self.rows(statement, params), schema)
 
     def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
-        """Run a statement now; the number of rows it touched, or -1 if that is not known."""
+        """Run a statement now; return how many rows it changed, or -1 if that is not known."""
         return int(self._call(statement, params).rowcount)
 
     def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
@@ -162,7 +162,7 @@ class Session(abc.ABC):
         return None if found is None else tuple(found)
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
-        """The result of a user's query, with the columns' names and inferred types."""
+        """The result of a user's query, with its column names and inferred types."""
         self._check_query(sql)
         cursor = self._call(sql, params)
         names = [d[0] for d in cursor.description or ()]
@@ -170,34 +170,34 @@ class Session(abc.ABC):
         return pa.table([pa.array(c) for c in columns], names=names)
 
     @abc.abstractmethod
-    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a user's own statement; none of ours may follow it in the same transaction.
 
-        The database refuses what would end the transaction, change its settings or change our tables. What
-        else it leaves behind on the connection ends with the transaction.
+        The database refuses statements that end the transaction, change its settings or change our tables.
+        Other effects on the connection are undone when the transaction ends.
         """
 
     def _check_query(self, sql: str) -> None:
-        """Refuse what is no query: a COMMIT or a setting would lead out of the read-only session."""
+        """Refuse anything but a query: a COMMIT or a SET could end the read-only transaction."""
         if first_word(sql) not in QUERY_WORDS:
             raise not_a_query()
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Rows) -> None:
-        """Insert rows, by the engine's fastest way if they are many."""
-        self._collect(_insertion(table, columns), rows)
+        """Insert rows, in bulk if they are many."""
+        self._collect(_insert_change(table, columns), rows)
 
     def update_rows(self, table: str, columns: tuple[str, ...], key: str, rows: Rows) -> None:
         """Set ``columns`` of many rows, each given as its new values followed by its key."""
-        self._collect(_update_by_key(table, columns, key), rows)
+        self._collect(_update_change(table, columns, key), rows)
 
     def update_many(self, statement: Statement, params: Rows) -> None:
-        """Run one statement, which changes one table, for many parameter sets: each for other rows."""
-        self._collect(_statement(statement.sql), params)
+        """Run a statement that changes one table for many parameter sets; no two may change the same row."""
+        self._collect(_statement_change(statement.sql), params)
 
-    def _collect(self, change: Change, rows: Rows) -> None:
+    def _collect(self, change: RowChange, rows: Rows) -> None:
         if not rows:
             return
-        if not self._defers or len(rows) >= _MANY:
+        if not self._defers or len(rows) >= _MAX_DEFERRED:
             self.flush()
             self._write(change, rows)
             return
@@ -210,7 +210,7 @@ class Session(abc.ABC):
                 waiting += rows
                 if change.key is not None:  # of several updates of a row, the last one counts
                     waiting[:] = {row[-1]: row for row in waiting}.values()
-                if len(waiting) >= _MANY:
+                if len(waiting) >= _MAX_DEFERRED:
                     self.flush()
                 return
             after = max(after, number)
@@ -221,28 +221,33 @@ class Session(abc.ABC):
         self._groups[after][change.table] = (change, list(rows))
 
     def flush(self) -> None:
-        """Make the changes that wait."""
+        """Write the deferred changes."""
         groups, self._groups = self._groups, []
         for group in groups:
             for change, rows in group.values():
                 self._write(change, rows)
 
-    def change(
+    def run_alone(
         self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
     ) -> tuple[list[Row], list[Row]]:
-        """Run a statement that is a transaction by itself, and a query in the same round trip.
+        """Run a statement as a transaction of its own, and the query ``then`` in the same round trip.
 
-        Returns the rows of both. The query runs once the change has the locks that it waits for.
-        CommitUnknownError if the connection broke, and the change may have happened.
+        The query runs after the statement has its locks, so it sees what was committed while that waited.
+
+        Returns:
+            The rows of both.
+
+        Raises:
+            CommitUnknownError: The connection broke, and the statement may have been committed.
         """
         raise NotImplementedError(f"{self.dialect.name} has no such statements")
 
     def now_ms(self) -> int:
-        """The database's clock in epoch milliseconds: the only one that leases and commits go by."""
+        """The database's clock in epoch milliseconds; leases and commits use no other."""
         return time.time_ns() // 1_000_000
 
-    def take_time(self, now_ms: int) -> None:  # noqa: B027 - only servers have a clock of their own
-        """Take the database's time from an answer that brought it along."""
+    def set_clock(self, now_ms: int) -> None:  # noqa: B027 - only servers have a clock of their own
+        """Use a time that a query has returned for `now_ms`, which saves a round trip."""
 
     def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
         if self._groups:
@@ -274,10 +279,10 @@ class Engine(abc.ABC):
         """A session inside one transaction: committed on a clean exit, rolled back otherwise."""
 
     @abc.abstractmethod
-    def read_only(self, *, asking: bool = False) -> AbstractContextManager[Session]:
-        """A session that sees one moment, and in which the database itself refuses every change.
+    def read_only(self, *, will_query: bool = False) -> AbstractContextManager[Session]:
+        """A session on one database snapshot, in which the database itself refuses every change.
 
-        With ``asking`` the caller runs a query at once: the moment need not be fixed by another one.
+        ``will_query``: the caller runs a query at once, which takes the snapshot; else one is run for that.
         """
 
     def prepare(self, session: Session) -> None:  # noqa: B027 - a file is the schema
@@ -285,26 +290,26 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def has_schema_table(self, session: Session) -> bool:
-        """Whether ``dl_schema_version`` is there."""
+        """Whether the table ``dl_schema_version`` exists."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Close every connection that is not lent."""
+        """Close every connection that is not in use."""
 
     def is_absent(self) -> bool:
         """Whether connecting would create the database, which only writers may do."""
         return False
 
-    def kept_open(self) -> AbstractContextManager[object]:
-        """Keep the connection open whose settings a long piece of work relies on."""
+    def keep_open(self) -> AbstractContextManager[object]:
+        """Keep the database open between sessions, for work that relies on settings of the connection."""
         return nullcontext()
 
     def identity(self) -> object:
-        """What identifies the database, if it could be deleted or replaced while a process has it open."""
+        """Identifies the database file, to notice that it was replaced; None if that is not needed."""
         return None
 
     def relaxed_write(self) -> AbstractContextManager[Session]:
-        """A session for notes that can be found out again: a power cut may lose them, and they may run twice.
+        """A session for records that can be rebuilt: a power cut may lose them, and statements may run twice.
 
         Each statement may be a transaction by itself.
         """
@@ -314,18 +319,18 @@ class Engine(abc.ABC):
         """Whether an acknowledged commit survives a power cut, by the database's own settings."""
         return Durability(True, "every commit is flushed to disk")
 
-    def encoding_trouble(self) -> CatalogEncodingError | None:
+    def encoding_error(self) -> CatalogEncodingError | None:
         """Why the database cannot store all text; None if it can."""
         return None
 
 
 class FileEngine(Engine):
-    """A catalog in one file, which no thread uses while the process forks."""
+    """A catalog in one file. Forks wait until no thread uses it."""
 
     #: the driver's errors
     errors: type[Exception]
-    #: what a failed COMMIT is translated to if nothing of it was written
-    refusals: tuple[type[DeltaSqlError], ...] = (CatalogBusyError, CatalogFullError)
+    #: translated errors of a COMMIT after which it is certain that nothing was committed
+    rollback_errors: tuple[type[DeltaSqlError], ...] = (CatalogBusyError, CatalogFullError)
     _gate: ForkGate
 
     def __init__(self, address: Address, config: Config) -> None:
@@ -346,7 +351,7 @@ class FileEngine(Engine):
         return False
 
     def _prepare_file(self, example: str) -> bool:
-        """Check the place of the file before it is opened, and create its folder; whether the file exists."""
+        """Check the path before the file is opened, and create its folder; return whether the file exists."""
         if os.path.isdir(self.path):  # noqa: PTH112 - False without rights, which is reported below
             raise CatalogCorruptError(
                 f"{self.path} is a folder, not a database file",
@@ -373,7 +378,7 @@ class FileEngine(Engine):
 
     @abc.abstractmethod
     def translate(self, error: Exception) -> DeltaSqlError:
-        """The driver's error as ours."""
+        """Translate a driver's error into ours."""
 
     def _damaged(self, engine: str, detail: str) -> CatalogCorruptError:
         return CatalogCorruptError(
@@ -386,7 +391,7 @@ class FileEngine(Engine):
             f"no space left for {self.path}", suggestion="free some space; nothing was lost"
         )
 
-    def _still_open(self, connection: Any) -> bool:  # noqa: ARG002 - not every driver reports it
+    def _in_transaction(self, connection: Any) -> bool:  # noqa: ARG002 - not every driver reports it
         """Whether a transaction is still open after a failed COMMIT."""
         return False
 
@@ -404,7 +409,7 @@ class FileEngine(Engine):
         try:
             connection.execute("COMMIT")
         except Exception as error:
-            undone = reads or self._still_open(connection)
+            not_committed = reads or self._in_transaction(connection)
             with suppress(self.errors, RuntimeError):
                 connection.execute("ROLLBACK")
             if not isinstance(error, self.errors):
@@ -414,31 +419,31 @@ class FileEngine(Engine):
                 raise commit_interrupted(error) from error
             ours = self.translate(error)
             # after a failed flush the commit may be in the file, and come back when the file is opened again
-            if undone or isinstance(ours, self.refusals):
+            if not_committed or isinstance(ours, self.rollback_errors):
                 raise ours from error
             raise commit_interrupted(error, by_database=True) from error
 
 
 @lru_cache(maxsize=64)
-def _insertion(table: str, columns: tuple[str, ...]) -> Change:
+def _insert_change(table: str, columns: tuple[str, ...]) -> RowChange:
     marks = ", ".join("?" * len(columns))
-    return Change(table, f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", columns)  # noqa: S608
+    return RowChange(table, f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", columns)  # noqa: S608
 
 
 @lru_cache(maxsize=64)
-def _update_by_key(table: str, columns: tuple[str, ...], key: str) -> Change:
+def _update_change(table: str, columns: tuple[str, ...], key: str) -> RowChange:
     values = ", ".join(f"{column} = ?" for column in columns)
-    return Change(table, f"UPDATE {table} SET {values} WHERE {key} = ?", columns, key)  # noqa: S608
+    return RowChange(table, f"UPDATE {table} SET {values} WHERE {key} = ?", columns, key)  # noqa: S608
 
 
 @lru_cache(maxsize=64)
-def _statement(sql: str) -> Change:
+def _statement_change(sql: str) -> RowChange:
     found = _TABLE.search(sql)
-    return Change(found[0] if found else "", sql)
+    return RowChange(found[0] if found else "", sql)
 
 
 def rows_to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
-    """Rows of a driver without Arrow support as a table."""
+    """Convert rows of a driver without Arrow support into a table."""
     arrays = []
     for position, field in enumerate(schema):
         # column by column: zip(*rows) makes an iterator of every row, which costs six times as much
@@ -455,7 +460,7 @@ def arrow_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def literal(value: int | bool | str) -> str:
-    """A constant of ours as SQL spells it."""
+    """A constant as a SQL literal; never for users' values."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     return str(int(value)) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import Change, Rows
+    from deltalakedb.metastore.engines.base import RowChange, Rows
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 
@@ -146,7 +146,7 @@ class DuckdbSession(Session):
         if any(name in refused for name, _ in _calls(self._tokens(sql))):
             raise not_a_query()
 
-    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
         """A user's statement, judged by the kind and the tokens that DuckDB itself sees in it."""
         if (kind := self._kind(sql)) not in _OWN:
             raise interferes(kind.replace("_", " "))
@@ -215,7 +215,7 @@ class DuckdbSession(Session):
             raise self.engine.translate(error) from error
         return table.rename_columns(schema.names).cast(schema)
 
-    def _write(self, change: Change, rows: Rows) -> None:
+    def _write(self, change: RowChange, rows: Rows) -> None:
         if not change.columns or (change.key is not None and len(rows) == 1):
             for one in rows:
                 self._execute(change.sql, one).fetchall()
@@ -306,7 +306,7 @@ class DuckdbEngine(FileEngine):
 
     dialect = DIALECT
     # its log may not be created: DuckDB creates it beside the file at the first COMMIT
-    refusals = (*FileEngine.refusals, CatalogAccessError)
+    rollback_errors = (*FileEngine.rollback_errors, CatalogAccessError)
 
     def __init__(self, address: Address, config: Config) -> None:
         super().__init__(address, config)
@@ -408,7 +408,7 @@ class DuckdbEngine(FileEngine):
             finally:
                 self._release(cursor)
 
-    def kept_open(self) -> AbstractContextManager[object]:
+    def keep_open(self) -> AbstractContextManager[object]:
         # a new connection would have DuckDB's default memory limit
         return self._cursor()
 
@@ -418,11 +418,11 @@ class DuckdbEngine(FileEngine):
             yield DuckdbSession(self, cursor)
 
     @contextmanager
-    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
+    def read_only(self, *, will_query: bool = False) -> Iterator[Session]:
         begin = "BEGIN TRANSACTION READ ONLY"
         with self._cursor() as cursor, self._transaction(cursor, begin, reads=True):
             session = DuckdbSession(self, cursor)
-            if not asking:
+            if not will_query:
                 session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
             yield session
 

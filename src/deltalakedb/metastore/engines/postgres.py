@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import Change, Rows
+    from deltalakedb.metastore.engines.base import RowChange, Rows
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 
@@ -60,7 +60,7 @@ DIALECT = Dialect(
     side_table=True,
     lock_rows=" FOR UPDATE OF h",
     sql_md5=True,
-    at_once=True,
+    fast_append=True,
     before_index=("SET LOCAL maintenance_work_mem = '256MB'",),
     after_load=("ANALYZE dl_files", "ANALYZE dl_file_json", "ANALYZE dl_commits"),
 )
@@ -202,7 +202,7 @@ class PostgresSession(Session):
         """Whether the server knows of the transaction."""
         return self.connection.info.transaction_status != 0
 
-    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a user's statement: plain names are found as in the user's other sessions.
 
         The server takes it as a prepared statement, which is one statement, so its first word decides what
@@ -248,7 +248,7 @@ class PostgresSession(Session):
         self.row("SELECT pg_catalog.set_config('search_path', ?, true)", (", ".join(filter(None, path)),))
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
-        """A user's query: names are found as in ``run_own``, and whatever it does is undone at once.
+        """A user's query: names are found as in ``run_user_sql``, and whatever it does is undone at once.
 
         A wrong query would otherwise end the whole transaction.
         """
@@ -279,7 +279,7 @@ class PostgresSession(Session):
         pieces = postgres_binary.copy_pieces(data, constants, dict(types))
         self._copy(f"COPY {table} ({names}) FROM STDIN (FORMAT binary)", pieces=pieces)
 
-    def _write(self, change: Change, rows: Rows) -> None:
+    def _write(self, change: RowChange, rows: Rows) -> None:
         """Make one kind of change, by COPY if the rows are many."""
         if self._retry:
             for row in rows:
@@ -346,7 +346,7 @@ class PostgresSession(Session):
             if end is not None:
                 self.connection.execute(end)
 
-    def change(
+    def run_alone(
         self, statement: Statement, params: Sequence[Any], then: tuple[Statement, Sequence[Any]]
     ) -> tuple[list[Row], list[Row]]:
         """The server answers the query before it commits, and with what others had committed by then: the
@@ -397,7 +397,7 @@ class PostgresSession(Session):
                 raise cause
             cause = cause.__context__
 
-    def take_time(self, now_ms: int) -> None:
+    def set_clock(self, now_ms: int) -> None:
         if self._now is None:
             self._now = now_ms
 
@@ -529,7 +529,7 @@ class PostgresEngine(Engine):
         )
         return Durability(True, detail)
 
-    def encoding_trouble(self) -> CatalogEncodingError | None:
+    def encoding_error(self) -> CatalogEncodingError | None:
         """Other encodings lack characters that paths and rows may have; SQL_ASCII knows none at all."""
         if (found := self._settings().encoding) == "UTF8":
             return None
@@ -567,10 +567,10 @@ class PostgresEngine(Engine):
     relaxed_write = read
 
     @contextmanager
-    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
+    def read_only(self, *, will_query: bool = False) -> Iterator[Session]:
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         with self._transaction(begin, single=True) as session:
-            if not asking:
+            if not will_query:
                 session.row("SELECT 1")  # the snapshot is taken by the first query
             yield session
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import Change, Rows
+    from deltalakedb.metastore.engines.base import RowChange, Rows
     from deltalakedb.settings import Config
 
 DIALECT = Dialect(
@@ -155,7 +155,7 @@ class SqliteSession(Session):
         with self._watched(_Rules(reads=True), not_a_query):
             return super().query(sql, params)
 
-    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
         self.used_by_others = True
         rules, before = _Rules(reads=False), self.rows(_OUR_NAMES)
         with self._watched(rules, lambda: protected_table() if rules.ours else interferes("this statement")):
@@ -173,7 +173,7 @@ class SqliteSession(Session):
         finally:
             self._connection.set_authorizer(None)
 
-    def _write(self, change: Change, rows: Rows) -> None:
+    def _write(self, change: RowChange, rows: Rows) -> None:
         self._run_many(change.sql, rows)
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
@@ -296,11 +296,11 @@ class SqliteEngine(FileEngine):
                 self._pool.give(connection)
 
     @contextmanager
-    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
+    def read_only(self, *, will_query: bool = False) -> Iterator[Session]:
         with self.read() as session:
             session.run("PRAGMA query_only = ON")
             session.run("BEGIN")
-            if not asking:
+            if not will_query:
                 session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
             try:
                 yield session
@@ -354,7 +354,7 @@ class SqliteEngine(FileEngine):
         finally:
             turn.release()
 
-    def _still_open(self, connection: sqlite3.Connection) -> bool:
+    def _in_transaction(self, connection: sqlite3.Connection) -> bool:
         return connection.in_transaction
 
     def durability(self) -> Durability:

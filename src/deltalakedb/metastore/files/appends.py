@@ -74,15 +74,15 @@ class Ratified(NamedTuple):
     Attributes:
         version: Its version.
         timestamp: Its time.
-        after: The sha256 of the version before, if it is known.
-        clear: Every version before was noted as published.
+        previous_sha256: The digest of the previous version's bytes, if it is known.
+        predecessors_published: Whether all earlier versions were recorded as published.
         paused: Publishing is paused by now.
     """
 
     version: int
     timestamp: int
-    after: str | None
-    clear: bool
+    previous_sha256: str | None
+    predecessors_published: bool
     paused: bool
 
 
@@ -138,14 +138,14 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
     actor = audit.actor()
     values = [*asked, *mains_used, *sides_used, *levels, txn, actor, actor, txn, txn, actor]
     ids = [append.table.table_id for append in appends]
-    # asked last: an append that waited for a head would not see a pause that came in the meantime
-    asking = (database.sql("outbox", "paused").expand(len(ids)), ids)
+    # queried last: an append that waited for a lock would not see a pause that began meanwhile
+    pauses = (database.sql("outbox", "paused").expand(len(ids)), ids)
     with database.read() as session:  # the statement is a transaction by itself
-        rows, paused = session.change(sql, values, asking)
+        rows, paused = session.run_alone(sql, values, pauses)
     held = {row[0] for row in paused}
     return [
-        Ratified(version, timestamp, after, clear, table_id in held)
-        for table_id, (version, timestamp, after, clear) in zip(ids, rows, strict=False)
+        Ratified(version, timestamp, previous_sha256, published, table_id in held)
+        for table_id, (version, timestamp, previous_sha256, published) in zip(ids, rows, strict=False)
     ] or None
 
 

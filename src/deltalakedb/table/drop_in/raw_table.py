@@ -256,7 +256,7 @@ class RawSqlTable:
         """Write symlink manifests of the open version."""
         self._require_published("manifests are written")
         table = self.handle
-        table.require_folder()
+        table.require_writable()
         paths, vectors = (c.to_pylist() for c in table.source.scan(("path", "dv_id")).columns)
         files = zip(paths, vectors, strict=True)
         write_manifests(table.root.paths, files, storage_options=table.root.options)

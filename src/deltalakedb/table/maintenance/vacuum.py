@@ -18,7 +18,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, files, registry, snapshots, vacuumed
 from deltalakedb.mirror.clocks import checked_clock
-from deltalakedb.mirror.drift import ADOPT, POLICY, require_no_foreign_commits
+from deltalakedb.mirror.drift import ADOPT, FOREIGN_COMMITS, require_no_foreign_commits
 from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
@@ -121,9 +121,9 @@ def vacuum(
     table.require_live(why, "vacuum outside of the transaction")
     table.update()
     registry.refuse_followed(table.row)
-    table.require_folder()
+    table.require_writable()
     check_writable(table.snapshot.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
-    if table.row.settings.get(POLICY) == ADOPT:
+    if table.row.settings.get(FOREIGN_COMMITS) == ADOPT:
         coordinator = Coordinator(table.database, {table.row.location: table.root.options})
         coordinator.handle_foreign_commits(table.row)
         table.update()
@@ -274,7 +274,9 @@ def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -
     """Commit the start or the end of a vacuum, which depends on no other commit."""
     for attempt in range(_RETRIES + 1):
         try:
-            table.submit(table.snapshot, [actions], NOTHING, handled_features=SPARK_FEATURES, own=(own,))
+            table.submit(
+                table.snapshot, [actions], NOTHING, handled_features=SPARK_FEATURES, statements=(own,)
+            )
         except ConflictError:
             if attempt == _RETRIES:
                 raise

@@ -26,7 +26,7 @@ from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
 from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
 from deltalakedb.storage.durable import Translated
 from deltalakedb.table.roots import Root, ScratchFolder, located, reading
-from deltalakedb.table.scratch import ErrorContext, cautious, translate_errors
+from deltalakedb.table.scratch import ErrorContext, translate_errors, with_safe_stats
 from deltalakedb.table.sources import Source, SqlSource
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def raw_table(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> RawTable:
     try:
         path = work.path / commit_path(snapshot.version)
         floats = float_paths(parse_schema(snapshot.metadata.schema_string))
-        files = work.lend([cautious(add, floats) for add in adds])
+        files = work.provide([with_safe_stats(add, floats) for add in adds])
         with Translated("write", path):
             path.parent.mkdir()
             path.write_bytes(encode_commit([protocol, snapshot.metadata, *files]))

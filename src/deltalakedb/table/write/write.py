@@ -48,8 +48,8 @@ from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.handle import (
-    DEFAULT,
-    QUIET,
+    DEFAULT_HOOKS,
+    NO_HOOKS,
     CommitTarget,
     Hooks,
     TableHandle,
@@ -60,7 +60,7 @@ from deltalakedb.table.handle import (
 )
 from deltalakedb.table.locations import is_local, normal_location, place_for
 from deltalakedb.table.roots import root_at, undo
-from deltalakedb.table.scratch import ErrorContext, Scratch, removes, rewrite, submit, translate_errors
+from deltalakedb.table.scratch import ErrorContext, ScratchTable, removes, rewrite, submit, translate_errors
 from deltalakedb.table.sources import SqlSource, remembered
 from deltalakedb.table.write.parquet import Rows, arrow_source, write_files
 from deltalakedb.table.write.plan import plan_append
@@ -86,7 +86,7 @@ class CreateOptions:
     row_tracking: bool = False
     #: features requested by name, or by a property that delta-rs ignores
     features: tuple[str, ...] = ()
-    hooks: Hooks = DEFAULT
+    hooks: Hooks = DEFAULT_HOOKS
     #: what to do if delta-rs refuses the rest
     hint: str | None = None
     #: writer features that the engine which creates the table takes care of
@@ -107,7 +107,7 @@ def split_options(options: dict[str, Any], *, table: str | None = None) -> Creat
     Raises InvalidArgumentError or UnsupportedFeatureError for values and features that we cannot write.
     """
     hooks = Hooks.of(options.get("post_commithook_properties"))
-    options["post_commithook_properties"] = QUIET
+    options["post_commithook_properties"] = NO_HOOKS
     given = options.get("configuration")
     if not given or not isinstance(given, Mapping):
         return CreateOptions(hooks=hooks)  # delta-rs refuses what it cannot read
@@ -230,7 +230,7 @@ def create_or_replace(
         raise exists(table)
     elif mode == "overwrite":
         table.check_location(address.location)
-        table.require_folder()
+        table.require_writable()
         replace_or_append(table, mode, run, create_options)
 
 
@@ -287,29 +287,29 @@ def create_with(
         )
     failpoint("data.before")
     config = database.engine.config
-    with Scratch(root) as scratch:
+    with ScratchTable(root) as scratch:
         with translate_errors(ErrorContext(name, place, hint=create_options.hint)):
             operation(str(scratch.folder))
-        harvest = scratch.harvest()
+        commits = scratch.read_commits()
         if create_options.in_place is not None:
-            harvest = harvest.in_place(create_options.in_place())
-        moved = root.take(scratch.folder, harvest.new_files, fsync=config.publish.fsync)
+            commits = commits.in_place(create_options.in_place())
+        moved = root.take(scratch.folder, commits.new_files, fsync=config.publish.fsync)
         failpoint("data.after")
-        work = WriteIntent(
+        intent = WriteIntent(
             NewTable(name, place, comment=create_options.comment, tags=create_options.tags),
-            [_apply_options(harvest.actions, create_options, config, place)],
+            [_apply_options(commits.actions, create_options, config, place)],
             None,
             NOTHING,
             moved,
-            harvest.new_names,
+            commits.new_names,
             root=root,
             hooks=create_options.hooks,
             handled_features=create_options.handled_features,
         )
         if transaction is None:
-            commit(database, work)
+            commit(database, intent)
         else:
-            transaction.submit(work)
+            transaction.submit(intent)
 
 
 def replace_or_append(
@@ -325,19 +325,19 @@ def replace_or_append(
     snapshot = table.snapshot
     check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
     failpoint("data.before")
-    with Scratch(table.root) as scratch:
-        scratch.lay(snapshot)
+    with ScratchTable(table.root) as scratch:
+        scratch.write_log(snapshot)
         with translate_errors(ErrorContext.at(table)):
             operation(str(scratch.folder))
-        harvest = scratch.harvest()
+        commits = scratch.read_commits()
         if create_options.in_place is not None:
-            harvest = harvest.in_place(create_options.in_place())
+            commits = commits.in_place(create_options.in_place())
         if mode == "append":
-            submit(table, snapshot, scratch, harvest, NOTHING, hooks=create_options.hooks)
+            submit(table, snapshot, scratch, commits, NOTHING, hooks=create_options.hooks)
             return
         config, location = table.database.engine.config, table.row.location
-        actions = _apply_options(harvest.actions, create_options, config, location, snapshot.metadata)
-        whole = replace(harvest, steps=(actions,))
+        actions = _apply_options(commits.actions, create_options, config, location, snapshot.metadata)
+        whole = replace(commits, steps=(actions,))
         gone = removes(table.source.adds())
         submit(table, snapshot, scratch, whole, EVERYTHING, gone, hooks=create_options.hooks)
 
@@ -435,7 +435,7 @@ def write_deltalake(
         return
     if mode != "error":
         table.check_location(address.location)
-        table.require_folder()
+        table.require_writable()
     write_to(table, data, mode=mode, predicate=predicate, **options)
     if mode == "append" and isinstance(table.source, SqlSource):
         _remember(table, table.source.opened)
@@ -464,9 +464,9 @@ def _append_remembered(
         return False
     try:
         # on an object store the check is a request, which runs during the upload
-        check = None if table.root.is_local else table.require_folder
+        check = None if table.root.is_local else table.require_writable
         if check is None:
-            table.require_folder()
+            table.require_writable()
         done = append(table, data, options, hooks=hooks, check=check)
     except (ConflictError, SchemaError, TableMissingError) as error:
         remembered(database).tables.pop(address.table, None)

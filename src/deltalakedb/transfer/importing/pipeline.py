@@ -116,7 +116,7 @@ class Import:
         with self._timed("plan"):
             self._begin()
         try:
-            with self._database.engine.kept_open():
+            with self._database.engine.keep_open():
                 with self._timed("load"):
                     self._load()
                 failpoint("import.loaded")
