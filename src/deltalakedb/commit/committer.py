@@ -27,7 +27,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, registry
-from deltalakedb.metastore.registry import change_names, still_there
+from deltalakedb.metastore.registry import change_names, require_unchanged
 from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.retry import backoff
@@ -181,7 +181,7 @@ def _attempt(
             seen = [
                 None
                 if isinstance(change.table, NewTable)
-                else still_there(held, change.table, named=not change.is_foreign)
+                else require_unchanged(held, change.table, named=not change.is_foreign)
                 for change in changes
             ]
             failpoint("commit.locked")

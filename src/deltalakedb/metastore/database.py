@@ -96,10 +96,10 @@ class Database:
             yield session
 
     @contextmanager
-    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
-        """A session in which nothing can be changed; ``asking`` if the caller runs a query at once."""
+    def read_only(self, *, will_query: bool = False) -> Iterator[Session]:
+        """A session in which nothing can be changed; ``will_query`` if the caller runs a query at once."""
         self.ensure(create=False)
-        with self.watched(), self.engine.read_only(asking=asking) as session:
+        with self.watched(), self.engine.read_only(will_query=will_query) as session:
             yield session
 
     def ensure(self, *, create: bool = True) -> None:

@@ -67,7 +67,7 @@ class Holding:
         return self.holder in _abandoned
 
     @property
-    def may_be_taken(self) -> bool:
+    def can_be_taken_over(self) -> bool:
         """Whether `acquire` may take it before it expires."""
         return self.is_abandoned or (_taking_over > 0 and self.holder not in _working)
 
@@ -91,7 +91,7 @@ def acquire(db: SessionSource, name: str, *, ttl_ms: int = 60_000) -> Lease | No
     me = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
     try:
         lease = _acquire(db, name, me, ttl_ms)
-        if lease is None and (held := holding(db, name)) is not None and held.may_be_taken:
+        if lease is None and (held := holding(db, name)) is not None and held.can_be_taken_over:
             lease = _acquire(db, name, me, ttl_ms, over=held.token)
     except BaseException:
         _abandoned.add(me)  # the database may have recorded it

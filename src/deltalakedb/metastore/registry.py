@@ -168,7 +168,7 @@ def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = Fa
             )
 
 
-def refuse_elsewhere(table: Table, location: str) -> None:
+def require_location(table: Table, location: str) -> None:
     """Raise TableExistsError if a location, with links resolved, is not the table's own."""
     if real_location(table.location) != real_location(location):
         raise TableExistsError(
@@ -254,7 +254,7 @@ class NameChange:
 def change_names(session: Session, held: Mapping[int, LockedTable], changes: Sequence[NameChange]) -> None:
     """Drop and rename tables whose heads are locked; tables may swap their names."""
     for change in changes:
-        still_there(held, change.table)
+        require_unchanged(held, change.table)
     for change in changes:
         if change.new_name is None:
             forget(session, held[change.table.table_id].table, force=change.force)
@@ -320,7 +320,7 @@ def _rename(session: Session, table: Table, new_name: str) -> None:
     audit.record(session, "rename table", replace(table, name=new_name), at=now, old_name=table.name)
 
 
-def still_there(held: Mapping[int, LockedTable], table: Table, *, named: bool = True) -> LockedTable:
+def require_unchanged(held: Mapping[int, LockedTable], table: Table, *, named: bool = True) -> LockedTable:
     """Return the locked table; raise TableMissingError if it is no longer the one that was read.
 
     An operation addresses a table by name: if another table has taken the name meanwhile, readers of that

@@ -1,7 +1,7 @@
 """Statements and queries that users write: what is allowed, by their text.
 
 The text is only looked at to refuse the obvious early. What may happen is enforced by the database itself:
-see ``run_own`` and ``query`` of each engine's session.
+see ``run_user_sql`` and ``query`` of each engine's session.
 """
 
 from __future__ import annotations

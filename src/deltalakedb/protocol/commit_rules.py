@@ -86,7 +86,9 @@ def check_commit(
     protocols = [a for a in actions if isinstance(a, Protocol)]
     for found in (metadatas, protocols):
         if len(found) > 1:
-            raise error(f"a commit may have one {type(found[0]).__name__} action, this one has {len(found)}")
+            raise error(
+                f"a commit may have at most one {type(found[0]).__name__} action, this one has {len(found)}"
+            )
     protocol_after = protocols[0] if protocols else protocol
     metadata_after = metadatas[0] if metadatas else metadata
     if protocol_after is None or metadata_after is None:
@@ -98,8 +100,8 @@ def check_commit(
     for name, file_kind in (("add", Add), ("remove", Remove)):
         if key := _repeated([a.key for a in actions if isinstance(a, file_kind)]):
             raise error(f"the file {key[0]} appears twice as {name}")
-    check_one_vector(actions, paths, version=version)
-    check_places(actions, paths)
+    check_unique_files(actions, paths, version=version)
+    check_locations(actions, paths)
     if own_commit:
         for what, names in (
             ("application id", [a.app_id for a in actions if isinstance(a, Txn)]),
@@ -124,7 +126,7 @@ def _repeated(values: Sequence[_T]) -> _T | None:
     return next(value for value, count in Counter(values).items() if count > 1)
 
 
-def check_one_vector(actions: Iterable[Action], paths: TablePaths, *, version: int) -> None:
+def check_unique_files(actions: Iterable[Action], paths: TablePaths, *, version: int) -> None:
     """Refuse a commit that adds a data file with several deletion vectors: its rows would count twice."""
     seen: dict[str, str] = {}
     for action in actions:
@@ -139,7 +141,7 @@ def check_one_vector(actions: Iterable[Action], paths: TablePaths, *, version: i
                 )
 
 
-def check_places(actions: Iterable[Action], paths: TablePaths) -> None:
+def check_locations(actions: Iterable[Action], paths: TablePaths) -> None:
     """Refuse data files and deletion vectors outside of the table's root, unless the settings allow them.
 
     OutsidePathError, or ProtocolError if a path or a deletion vector is malformed.
@@ -172,7 +174,9 @@ def decode_received(
     for number, line in enumerate(lines, start=1):
         _check_json(line.decode(), f"{source}, line {number}")
     if (infos := sum(isinstance(a, CommitInfo) for a in actions)) > 1:
-        raise ProtocolError(f"a commit may have one commitInfo, this one has {infos}", version=version)
+        raise ProtocolError(
+            f"a commit may have at most one commitInfo, this one has {infos}", version=version
+        )
     for action in actions:
         if (kind := kind_of(action)) not in _KINDS:
             raise ProtocolError(f"a commit cannot have the action {kind[:60]!r}", version=version)

@@ -51,7 +51,7 @@ from deltalakedb.table.locations import is_local
 from deltalakedb.table.read.change_feed import Change, ChangeLog, read_changes
 from deltalakedb.table.read.scan import Vectors, arrow_schema, conformed, known, raw_table
 from deltalakedb.table.restore import missing_files
-from deltalakedb.table.roots import reading, root_at, undo
+from deltalakedb.table.roots import delete_new_files, reading, root_at
 from deltalakedb.table.scratch import ErrorContext, translate_errors
 from deltalakedb.table.write.parquet import write_files
 from deltalakedb.table.write.plan import plan_append
@@ -642,7 +642,7 @@ class _Writer(DataSourceArrowWriter):
         how = {"mode": "Overwrite" if self.overwrite else "Append", "partitionBy": partitions}
         info = CommitInfo(extra={"operation": operation, "operationParameters": how})
         reads = EVERYTHING if self.overwrite else NOTHING
-        files = table.root.placed(a.path for a in adds)
+        files = table.root.placed_files(a.path for a in adds)
         if any(isinstance(file, Path) and not file.exists() for file in files):
             raise not_shared_error(self.location, table=table.name)  # they are on disks of other machines
         actions = (info, *notes, *gone, *adds)
@@ -658,7 +658,9 @@ class _Writer(DataSourceArrowWriter):
             self._delete_files(messages)
 
     def _delete_files(self, messages: _Messages) -> None:
-        undo(root_at(self.location, self.storage_options).placed(a.path for a in _written(messages)))
+        delete_new_files(
+            root_at(self.location, self.storage_options).placed_files(a.path for a in _written(messages))
+        )
 
 
 def _written(messages: _Messages) -> list[Add]:

@@ -31,7 +31,7 @@ from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import PlacedFile, Root, reading, root_at, undo
+from deltalakedb.table.roots import PlacedFile, Root, delete_new_files, reading, root_at
 from deltalakedb.table.sources import Source, SqlSource, check_open, open_source, version_at
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def commit(database: Database, work: WriteIntent) -> Committed:
     options = {} if work.root is None else {work.root.location: work.root.options}
     (done,) = Coordinator(database, options).commit(
         CommitRequest([change], statements=work.own),
-        delete_files=lambda: undo(work.files),
+        delete_files=lambda: delete_new_files(work.files),
         checkpoints={work.table.location: work.hooks},
     )
     if done.replayed:

@@ -91,7 +91,7 @@ class LocalRoot(_Root):
         """A folder for a scratch table, under the root unless it is for reading."""
         return PathFolder(self.paths) if reading else LinkFolder(self.paths)
 
-    def show(self, folder: Path) -> None:
+    def populate(self, folder: Path) -> None:
         """Link the root's files into a folder."""
         root = Path(self.location)
         for entry in root.iterdir() if root.is_dir() else ():
@@ -102,7 +102,7 @@ class LocalRoot(_Root):
         """Files in groups that a scan reads one after the other: a single one, since links cost nothing."""
         yield list(adds)
 
-    def take(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[Path]:
+    def move_in(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[Path]:
         """Move new files of a scratch folder to the root, all or none."""
         moved: list[Path] = []
         try:
@@ -116,7 +116,7 @@ class LocalRoot(_Root):
             for parent in {path.parent for path in moved} if fsync else ():
                 _fsync(parent)
         except OSError as error:
-            undo(moved)
+            delete_new_files(moved)
             raise StorageError(
                 f"cannot move new files to {self.location}: {os.strerror(error.errno or 0)}",
                 suggestion="check free space and permissions; nothing was committed",
@@ -126,7 +126,7 @@ class LocalRoot(_Root):
     def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> LocalFiles:
         return LocalFiles(self.location, fsync=fsync, flushes=flushes)
 
-    def placed(self, paths: Iterable[str]) -> list[Path]:
+    def placed_files(self, paths: Iterable[str]) -> list[Path]:
         return [Path(self.location, decode_path(path)) for path in paths]
 
     def arrow(self, sizes: Mapping[str, int]) -> pafs.FileSystem:  # noqa: ARG002 - a disk knows them
@@ -159,13 +159,13 @@ class RemoteRoot(_Root):
                 suggestion="choose another with the setting remote.folder (DELTASQL_REMOTE__FOLDER)",
             ) from error
 
-    def show(self, folder: Path) -> None:
+    def populate(self, folder: Path) -> None:
         found = [m for m in self.store.list(recursive=True) if m.name.endswith(".parquet")]
         found = [m for m in found if not m.path.startswith(f"{LOG_FOLDER}/")]
         self.check_limit([m.size for m in found])
         for meta in found:
             (folder / meta.path).parent.mkdir(parents=True, exist_ok=True)
-        self.at_once([partial(self.store.fetch, meta.path, folder / meta.path) for meta in found])
+        self.run_parallel([partial(self.store.fetch, meta.path, folder / meta.path) for meta in found])
 
     def groups(self, adds: Iterable[Add]) -> Iterator[list[Add]]:
         """Groups of limited size, so that a scan needs little disk space; at least one group."""
@@ -179,9 +179,11 @@ class RemoteRoot(_Root):
             size += add.size
         yield group
 
-    def take(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[PlacedObject]:  # noqa: ARG002
+    def move_in(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[PlacedObject]:  # noqa: ARG002
         try:
-            self.at_once([partial(self.store.put_file, name, folder / name, new=False) for name in names])
+            self.run_parallel(
+                [partial(self.store.put_file, name, folder / name, new=False) for name in names]
+            )
         except BaseException:
             _delete_objects(self.store, names)
             raise
@@ -190,7 +192,7 @@ class RemoteRoot(_Root):
     def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> RemoteFiles:  # noqa: ARG002
         return RemoteFiles(cast("RemoteStore", self.store), parallel=self.settings.parallel)
 
-    def placed(self, paths: Iterable[str]) -> list[PlacedObject]:
+    def placed_files(self, paths: Iterable[str]) -> list[PlacedObject]:
         return [PlacedObject(self.store, decode_path(path)) for path in paths]
 
     def arrow(self, sizes: Mapping[str, int]) -> pafs.FileSystem:
@@ -214,7 +216,7 @@ class RemoteRoot(_Root):
                 "(DELTASQL_REMOTE__FETCH_LIMIT_BYTES) if the disk has the space, or run it on Spark",
             )
 
-    def at_once(self, transfers: Sequence[Callable[[], Any]]) -> list[Any]:
+    def run_parallel(self, transfers: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run transfers in parallel; if one fails, wait for those that have begun."""
         if not transfers:
             return []
@@ -264,7 +266,7 @@ def root_at(
     return RemoteRoot(location, outside, table, options, settings=config.remote)
 
 
-def located(root: Root, place: str) -> tuple[Store, str]:
+def store_for(root: Root, place: str) -> tuple[Store, str]:
     """The store of a resolved path or URL, also outside of the root, and the path in that store."""
     if (inside := relative_to(root.location, place.replace("%", "%25"))) is not None:
         return root.store, inside
@@ -272,7 +274,7 @@ def located(root: Root, place: str) -> tuple[Store, str]:
     return open_store(folder or "/", root.options), name
 
 
-def undo(files: Iterable[PlacedFile]) -> None:
+def delete_new_files(files: Iterable[PlacedFile]) -> None:
     """Delete the new files of a commit that is known to have failed."""
     objects: dict[int, tuple[Store, list[str]]] = {}
     for file in files:
@@ -409,7 +411,7 @@ class FetchFolder:
         self._root.check_limit([add.size for add in adds])
         if adds:
             (self.path / LENT).mkdir(exist_ok=True)
-        return self._root.at_once([partial(self._copied, n, add) for n, add in enumerate(adds)])
+        return self._root.run_parallel([partial(self._copied, n, add) for n, add in enumerate(adds)])
 
     def close(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -419,7 +421,7 @@ class FetchFolder:
     def _copied(self, number: int, add: Add) -> Add:
         # generated names: a key may be too long for a file name, or outside of the root
         name = f"{LENT}/{number}.parquet"
-        store, path = located(self._root, self._root.paths.resolve(add.path))
+        store, path = store_for(self._root, self._root.paths.resolve(add.path))
         try:
             store.fetch(path, self.path / name)
             vector = self._inline(add.deletion_vector)
@@ -434,7 +436,7 @@ class FetchFolder:
         """The deletion vector, stored inline."""
         if vector is None or (url := resolve_dv(self._root.paths, vector)) is None:
             return vector
-        store, path = located(self._root, url)
+        store, path = store_for(self._root, url)
         return inline_dv(decode_block(vector, store.get_range(path, *block_range(vector))))
 
 
@@ -480,7 +482,7 @@ class LocalFile:
     def discard(self) -> None:
         with suppress(Exception):
             self.file.close()
-        undo([Path(self._hidden), Path(self._final)])
+        delete_new_files([Path(self._hidden), Path(self._final)])
 
 
 class LocalFiles:
@@ -511,7 +513,7 @@ class LocalFiles:
     def remove(self, paths: Sequence[str]) -> None:
         if self._own is not None:
             self._own.forget()
-        undo(Path(f"{self._root}/{path}") for path in paths)
+        delete_new_files(Path(f"{self._root}/{path}") for path in paths)
 
     def _make_folder(self, folder: str) -> None:
         """Create a folder and its parents, and queue each changed folder to be flushed."""
@@ -611,7 +613,7 @@ def reading(root: Root, files: Files, *, version: int | None = None) -> Iterator
     except StorageError:
         raise
     except (OSError, pa.ArrowException) as error:
-        found = unreadable(root, files, version, str(error))
+        found = find_unreadable(root, files, version, str(error))
         if found is None and not isinstance(error, OSError):
             raise
         kind = StorageMissingError if isinstance(error, FileNotFoundError) else StorageError
@@ -623,7 +625,7 @@ def reading(root: Root, files: Files, *, version: int | None = None) -> Iterator
         ) from error
 
 
-def unreadable(root: Root, files: Files, version: int | None, reported: str) -> StorageError | None:
+def find_unreadable(root: Root, files: Files, version: int | None, reported: str) -> StorageError | None:
     """The error for the first unreadable file; files in the reader's error are checked first."""
     try:
         listed = sorted(files(), key=lambda file: PurePosixPath(decode_path(file[0])).name not in reported)
@@ -647,7 +649,7 @@ def unreadable(root: Root, files: Files, version: int | None, reported: str) -> 
 
 def _check_file(root: Root, path: str, size: int) -> None:
     """Raise StorageError if a file does not have the size in the log or a Parquet footer."""
-    store, name = located(root, root.paths.resolve(path))
+    store, name = store_for(root, root.paths.resolve(path))
     there = store.head(name).size
     end = store.get_range(name, max(0, there - len(_MAGIC[0])), len(_MAGIC[0]))
     detail = None

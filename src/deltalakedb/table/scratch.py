@@ -36,7 +36,7 @@ from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.storage.durable import Translated
 from deltalakedb.table.handle import DEFAULT, QUIET, Hooks, TableHandle
 from deltalakedb.table.locations import url_of
-from deltalakedb.table.roots import LENT, Root, unreadable
+from deltalakedb.table.roots import LENT, Root, find_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -89,7 +89,7 @@ class ErrorContext(NamedTuple):
     @classmethod
     def at(cls, table: TableHandle) -> ErrorContext:
         snapshot = table.snapshot
-        look = partial(unreadable, table.root, table.file_sizes, snapshot.version)
+        look = partial(find_unreadable, table.root, table.file_sizes, snapshot.version)
         return cls(table.name, table.row.location, snapshot.version, snapshot.metadata, unreadable=look)
 
 
@@ -406,7 +406,7 @@ def submit(
     if not steps:
         return None
     fsync = table.database.engine.config.publish.fsync
-    moved = scratch.root.take(scratch.folder, harvest.new_files, fsync=fsync)
+    moved = scratch.root.move_in(scratch.folder, harvest.new_files, fsync=fsync)
     failpoint("data.after")
     new_names = harvest.new_names
     return table.submit(

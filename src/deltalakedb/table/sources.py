@@ -98,7 +98,7 @@ class SqlSource(Source):
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
         # a complete list is read once and cached
         if where is None:
-            return listed(self.database, self.opened, columns)
+            return cached_files(self.database, self.opened, columns)
         found = files.scan_files(self.database, self.opened, with_order(columns), where=where)
         return newest_first(found).select(list(columns))
 
@@ -368,24 +368,24 @@ class FileLists:
             return best, self._lists[best]
 
     def put(self, key: _Key, found: pa.Table) -> None:
-        size = held_bytes(found)
+        size = memory_size(found)
         with self._lock:
             if size > self._limit // 2 or key in self._lists:
                 return
             self._lists[key] = found
             self._size += size
             while self._size > self._limit:
-                self._size -= held_bytes(self._lists.popitem(last=False)[1])
+                self._size -= memory_size(self._lists.popitem(last=False)[1])
 
 
-def held_bytes(found: pa.Table) -> int:
+def memory_size(found: pa.Table) -> int:
     """The memory of a list, with the overhead of its chunks."""
     chunks: int = sum(column.num_chunks for column in found.columns)
     return int(found.nbytes) + chunks * _CHUNK_BYTES
 
 
 @dataclass(slots=True)
-class Remembered:
+class CatalogCache:
     """What this process caches of a catalog.
 
     A blind append depends only on a table's schema and protocol, and the commit checks under the lock whether
@@ -413,19 +413,19 @@ class Remembered:
 
 _MOST_TABLES: Final = 256
 _MOST_TOGETHER: Final = 32
-_of_databases: WeakKeyDictionary[Database, Remembered] = WeakKeyDictionary()
+_caches: WeakKeyDictionary[Database, CatalogCache] = WeakKeyDictionary()
 
 
-def remembered(database: Database) -> Remembered:
+def cache_of(database: Database) -> CatalogCache:
     """The cache of a catalog. It needs no lock: a cache that is lost in a race costs a query."""
-    if (found := _of_databases.get(database)) is None:
-        found = Remembered(FileLists(database.engine.config.cache.snapshot_bytes))
-        _of_databases[database] = found
+    if (found := _caches.get(database)) is None:
+        found = CatalogCache(FileLists(database.engine.config.cache.snapshot_bytes))
+        _caches[database] = found
     return found
 
 
-def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.Table:
-    snapshot, table, cache = opened.snapshot, opened.table, remembered(database).lists
+def cached_files(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.Table:
+    snapshot, table, cache = opened.snapshot, opened.table, cache_of(database).lists
     which = (table.table_id, table.created_at, snapshot.metadata.id, database.exchanges)
     key = _Key(which, with_order(columns), snapshot.version, snapshot.timestamp)
     base = cache.newest(key)

@@ -36,8 +36,8 @@ from deltalakedb.storage.durable import Flushes
 from deltalakedb.table.drop_in.delta_table import DeltaTable, table_of
 from deltalakedb.table.handle import Hooks, TableHandle, WriteIntent, warn_nothing_written
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import PlacedFile, Root, undo
-from deltalakedb.table.sources import Overlay, SqlSource, check_open, open_source, remembered
+from deltalakedb.table.roots import PlacedFile, Root, delete_new_files
+from deltalakedb.table.sources import Overlay, SqlSource, cache_of, check_open, open_source
 from deltalakedb.table.write.write import create_with, known_mode, split_options, write_to
 from deltalakedb.table.write_locks import WriteLocks
 
@@ -139,7 +139,7 @@ class OldVersion:
         )
 
     def submit(self, work: WriteIntent) -> NoReturn:
-        undo(work.files)
+        delete_new_files(work.files)
         self.ready()
 
 
@@ -357,7 +357,7 @@ class Transaction:
         """
         statement = checked_statement(sql)
         self.ready()
-        self._statements.append(lambda session: session.run_own(statement, params))
+        self._statements.append(lambda session: session.run_user_sql(statement, params))
 
     def spark(self, spark: Any) -> SparkTransaction:
         """Spark operations on the transaction's tables, which become visible when it commits.
@@ -381,7 +381,7 @@ class Transaction:
             self.ready()
             participant = self._participant_of(work)
         except DeltaSqlError:
-            undo(work.files)  # the handle outlived its table or transaction, or is read-only
+            delete_new_files(work.files)  # the handle outlived its table or transaction, or is read-only
             raise
         if work.files:
             self._write_locks.at(work.table.location)
@@ -411,13 +411,13 @@ class Transaction:
             for p in self._tables
             if not isinstance(p.table, NewTable) and p.name != p.table.name
         ]
-        remembered(self._database).transaction([change.table.name for _, change in changes])
+        cache_of(self._database).transaction([change.table.name for _, change in changes])
         self._end("rolled back")  # unless the commit succeeds
         if not self._statements and not renames and not any(c.versions for _, c in changes):
             self._state = "committed"
             self.flushes.forget()
             with self._write_locks:
-                undo(obsolete)
+                delete_new_files(obsolete)
             return self._committed(self._recorded() if self._repeats else {}, replayed=self._repeats)
         request = CommitRequest(
             [c for _, c in changes], renames, self._statements, self.uuid, self._given_uuid
@@ -431,7 +431,7 @@ class Transaction:
                 raise
             outcome = coordinator.ratify(request, delete_files=self._delete_files)
         self._state = "committed"
-        undo(obsolete)
+        delete_new_files(obsolete)
         replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
         by_application = replayed and not self._given_uuid  # so no table was renamed
         done = {
@@ -476,7 +476,7 @@ class Transaction:
                 self._delete_files()
 
     def _delete_files(self) -> None:
-        undo(file for participant in self._tables for file in participant.files)
+        delete_new_files(file for participant in self._tables for file in participant.files)
 
     # ---- internals -------------------------------------------------------------------------------------
 
@@ -588,9 +588,9 @@ class Transaction:
         """Take the snapshot, and open the tables of the last transaction, which this one likely needs."""
         if self._state != "new":
             raise InvalidArgumentError(f"the transaction has already begun: it is {self._state}")
-        names = [] if self._read_only else sorted(remembered(self._database).together)
+        names = [] if self._read_only else sorted(cache_of(self._database).together)
         try:
-            session = self._stack.enter_context(self._database.read_only(asking=bool(names)))
+            session = self._stack.enter_context(self._database.read_only(will_query=bool(names)))
         except CatalogNotFoundError as error:
             if self._read_only or not self._database.may_be_created(error):
                 raise

@@ -115,7 +115,7 @@ def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_r
     return report
 
 
-def refuse_unpublished(database: Database, table: Table) -> None:
+def refuse_unreleasable(database: Database, table: Table) -> None:
     """Refuse to release a table that is frozen or fenced, or whose log lacks commits."""
     if table.state == "frozen":
         raise TableFrozenError(
@@ -150,7 +150,7 @@ def _release(
         )
     checked = None
     if table.state != registry.FOLLOWING:  # other writers own the log of a followed table
-        refuse_unpublished(database, table)
+        refuse_unreleasable(database, table)
         checked = verify_head(database, table, level, storage, engine=EngineOptions())
         suggestion = "`deltasql verify` shows all differences, `deltasql mirror repair` repairs the log"
         if any(d.kind == "ahead" for d in checked.differences):
@@ -159,12 +159,12 @@ def _release(
         require_equal(checked, "the log differs from the catalog", suggestion)
     if not dry_run:
         with location_lease(database, table.location):
-            forget(database, table)
+            release_table(database, table)
     head, facts = table.head, (table.name, table.location, "released")
     return RollbackReport(*facts, head.version, head.num_files, verification=checked, dry_run=dry_run)
 
 
-def forget(database: Database, table: Table) -> None:
+def release_table(database: Database, table: Table) -> None:
     """Drop a table whose head is published and has not moved since, in one transaction."""
     row = imports.of_table(database, table.table_id)
     with database.write() as session:

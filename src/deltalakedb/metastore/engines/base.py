@@ -170,7 +170,7 @@ class Session(abc.ABC):
         return pa.table([pa.array(c) for c in columns], names=names)
 
     @abc.abstractmethod
-    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a user's own statement; none of ours may follow it in the same transaction.
 
         The database refuses what would end the transaction, change its settings or change our tables. What
@@ -274,10 +274,10 @@ class Engine(abc.ABC):
         """A session inside one transaction: committed on a clean exit, rolled back otherwise."""
 
     @abc.abstractmethod
-    def read_only(self, *, asking: bool = False) -> AbstractContextManager[Session]:
+    def read_only(self, *, will_query: bool = False) -> AbstractContextManager[Session]:
         """A session that sees one moment, and in which the database itself refuses every change.
 
-        With ``asking`` the caller runs a query at once: the moment need not be fixed by another one.
+        With ``will_query`` the caller runs a query at once, which takes the snapshot.
         """
 
     def prepare(self, session: Session) -> None:  # noqa: B027 - a file is the schema

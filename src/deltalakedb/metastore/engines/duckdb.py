@@ -146,7 +146,7 @@ class DuckdbSession(Session):
         if any(name in refused for name, _ in _calls(self._tokens(sql))):
             raise not_a_query()
 
-    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
         """A user's statement, judged by the kind and the tokens that DuckDB itself sees in it."""
         if (kind := self._kind(sql)) not in _OWN:
             raise interferes(kind.replace("_", " "))
@@ -418,11 +418,11 @@ class DuckdbEngine(FileEngine):
             yield DuckdbSession(self, cursor)
 
     @contextmanager
-    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
+    def read_only(self, *, will_query: bool = False) -> Iterator[Session]:
         begin = "BEGIN TRANSACTION READ ONLY"
         with self._cursor() as cursor, self._transaction(cursor, begin, reads=True):
             session = DuckdbSession(self, cursor)
-            if not asking:
+            if not will_query:
                 session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
             yield session
 

@@ -200,7 +200,7 @@ class PostgresSession(Session):
         """Whether the server knows of the transaction."""
         return self.connection.info.transaction_status != 0
 
-    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a user's statement: plain names are found as in the user's other sessions.
 
         The server takes it as a prepared statement, which is one statement, so its first word decides what
@@ -246,7 +246,7 @@ class PostgresSession(Session):
         self.row("SELECT pg_catalog.set_config('search_path', ?, true)", (", ".join(filter(None, path)),))
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
-        """A user's query: names are found as in ``run_own``, and whatever it does is undone at once.
+        """A user's query: names are found as in ``run_user_sql``, and whatever it does is undone at once.
 
         A wrong query would otherwise end the whole transaction.
         """
@@ -559,10 +559,10 @@ class PostgresEngine(Engine):
     relaxed_write = read
 
     @contextmanager
-    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
+    def read_only(self, *, will_query: bool = False) -> Iterator[Session]:
         begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         with self._transaction(begin, single=True) as session:
-            if not asking:
+            if not will_query:
                 session.row("SELECT 1")  # the snapshot is taken by the first query
             yield session
 

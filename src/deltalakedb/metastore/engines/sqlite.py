@@ -155,7 +155,7 @@ class SqliteSession(Session):
         with self._authorized(_Authorizer(read_only=True), not_a_query):
             return super().query(sql, params)
 
-    def run_own(self, sql: str, params: Sequence[Any] = ()) -> None:
+    def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
         self.ran_user_sql = True
         rules, before = _Authorizer(read_only=False), self.rows(_OUR_NAMES)
         with self._authorized(
@@ -298,11 +298,11 @@ class SqliteEngine(FileEngine):
                 self._pool.give(connection)
 
     @contextmanager
-    def read_only(self, *, asking: bool = False) -> Iterator[Session]:
+    def read_only(self, *, will_query: bool = False) -> Iterator[Session]:
         with self.read() as session:
             session.run("PRAGMA query_only = ON")
             session.run("BEGIN")
-            if not asking:
+            if not will_query:
                 session.row("SELECT 1 FROM dl_schema_version")  # the first read takes the snapshot
             try:
                 yield session

@@ -20,7 +20,7 @@ from deltalakedb.metastore.imports import BatchKind, ImportRow, Receipt
 from deltalakedb.metastore.ratify import CommitFacts, Ratification, apply_state, write_commits
 from deltalakedb.protocol.actions import Action, Add, CommitInfo, Remove
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.commit_rules import check_one_vector, check_places
+from deltalakedb.protocol.commit_rules import check_locations, check_unique_files
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.transfer.importing.encoding import OTHERS, Encoders, ahead, prepare, write_tail, write_window
 from deltalakedb.transfer.importing.options import LoadEngine, peak_bytes
@@ -250,7 +250,7 @@ class _Load:
             for kind in (Remove, Add):
                 for piece in iter_pieces(self._store, path, kind):
                     imports.require(session, self._task.lease)
-                    check_places(piece, self._task.paths)
+                    check_locations(piece, self._task.paths)
                     changes.apply_pieces(version, [piece])
             facts = CommitFacts(changes.data_change, changes.added, changes.removed)
             write_commits(session, self._table_id, [self._large_commit(version, state, facts)])
@@ -282,8 +282,8 @@ class _Load:
             if version > self._plan.first_version or self._plan.base == "none":
                 raise
         actions = [] if data is None else decode_commit(data, source=commit_path(version))
-        check_places(actions, self._task.paths)
-        check_one_vector(actions, self._task.paths, version=version)
+        check_locations(actions, self._task.paths)
+        check_unique_files(actions, self._task.paths, version=version)
         return self._commit(version, actions, data)
 
     def _large_commit(self, version: int, state: Sequence[Action], facts: CommitFacts) -> Ratification:

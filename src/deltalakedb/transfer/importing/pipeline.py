@@ -99,10 +99,10 @@ class Import:
             passed_over=self._plan.passed_over,
             peak_memory_bytes=peak_bytes(),
             engine=self._engine.name,
-            note="; ".join(filter(None, (self._note, self._left_behind(head)))) or None,
+            note="; ".join(filter(None, (self._note, self._behind_note(head)))) or None,
         )
 
-    def _left_behind(self, head: Head) -> str | None:
+    def _behind_note(self, head: Head) -> str | None:
         """A note if other writers have added versions to the log."""
         with suppress(DeltaSqlError):  # the import has succeeded, even if its log cannot be read now
             newest = self._reader.latest_version()
@@ -132,11 +132,11 @@ class Import:
             self._record_error(error.message if isinstance(error, DeltaSqlError) else str(error))
             raise
         if not report.ok:
-            self._refuse(report)
+            self._raise_difference(report)
         failpoint("import.verified")
         return report
 
-    def _refuse(self, report: VerifyReport) -> NoReturn:
+    def _raise_difference(self, report: VerifyReport) -> NoReturn:
         found = report.differences[0]
         if found.kind == "rows":
             message = found.detail
