@@ -123,9 +123,7 @@ class FileTxnLogReader(TxnLogReader):
             versions = tuple(v for v in versions if (v >= since.version) is own)
         found = newest_at(versions, timestamp_ms, lambda v: self._time(listing, v, since))
         if found is None:
-            first = (
-                f"; the oldest is from {_iso(self._time(listing, versions[0], since))}" if versions else ""
-            )
+            first = f"; the oldest: {_iso(self._time(listing, versions[0], since))}" if versions else ""
             what = f"the log has no version at or before {_iso(timestamp_ms)}{first}"
             hint = "choose a later time, or a version by its number"
             raise VersionMissingError(what, table=self.location, suggestion=hint)

@@ -58,7 +58,6 @@ class Holding:
 
     @property
     def process(self) -> str:
-        """The host and the process id of the holder."""
         return self.holder.rpartition(":")[0]
 
     @property

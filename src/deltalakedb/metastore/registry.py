@@ -358,9 +358,7 @@ def create_namespace(
 ) -> Namespace:
     with db.write() as session:
         if name in _created_namespaces(session):
-            raise TableExistsError(
-                f"the namespace {name!r} exists", suggestion="use it, or choose another name"
-            )
+            raise TableExistsError(f"the namespace {name!r} exists", suggestion="choose another name")
         made = Namespace(name, comment, dict(properties or {}), session.now_ms())
         values = (name, comment, encode_json(made.properties), made.created_at)
         session.run(session.sql("tables", "insert namespace"), values)

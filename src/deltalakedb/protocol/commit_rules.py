@@ -86,9 +86,7 @@ def check_commit(
     protocols = [a for a in actions if isinstance(a, Protocol)]
     for found in (metadatas, protocols):
         if len(found) > 1:
-            raise error(
-                f"a commit may have at most one {type(found[0]).__name__} action, this one has {len(found)}"
-            )
+            raise error(f"at most one {type(found[0]).__name__} action is allowed, found {len(found)}")
     protocol_after = protocols[0] if protocols else protocol
     metadata_after = metadatas[0] if metadatas else metadata
     if protocol_after is None or metadata_after is None:
@@ -109,8 +107,7 @@ def check_commit(
         ):
             if (twice := _repeated(names)) is not None:
                 raise error(f"the {what} {twice!r} appears twice; each may appear once in a commit")
-        # the metadata before the commit decides: a commit that removes rows may enable append-only (as a
-        # replaced table does), but not disable it
+        # the old metadata decides: a commit that removes rows may enable it (replaced tables), not disable it
         append_only = metadata is not None and is_on(metadata, APPEND_ONLY)
         if append_only and any(isinstance(a, Remove) and a.data_change for a in actions):
             raise error(
@@ -174,9 +171,7 @@ def decode_received(
     for number, line in enumerate(lines, start=1):
         _check_json(line.decode(), f"{source}, line {number}")
     if (infos := sum(isinstance(a, CommitInfo) for a in actions)) > 1:
-        raise ProtocolError(
-            f"a commit may have at most one commitInfo, this one has {infos}", version=version
-        )
+        raise ProtocolError(f"at most one commitInfo is allowed, found {infos}", version=version)
     for action in actions:
         if (kind := kind_of(action)) not in _KINDS:
             raise ProtocolError(f"a commit cannot have the action {kind[:60]!r}", version=version)
@@ -197,9 +192,7 @@ def decode_received(
 
 
 def _broken(what: str) -> LogCorruptError:
-    return LogCorruptError(
-        what, suggestion="write one JSON object per line, in UTF-8, with one action in each"
-    )
+    return LogCorruptError(what, suggestion="write one JSON object per line, in UTF-8, each with one action")
 
 
 def _check_json(text: str, where: str) -> None:

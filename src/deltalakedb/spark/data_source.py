@@ -642,7 +642,7 @@ class _Writer(DataSourceArrowWriter):
         how = {"mode": "Overwrite" if self.overwrite else "Append", "partitionBy": partitions}
         info = CommitInfo(extra={"operation": operation, "operationParameters": how})
         reads = EVERYTHING if self.overwrite else NOTHING
-        files = table.root.placed_files(a.path for a in adds)
+        files = table.root.placed(a.path for a in adds)
         if any(isinstance(file, Path) and not file.exists() for file in files):
             raise not_shared_error(self.location, table=table.name)  # they are on disks of other machines
         actions = (info, *notes, *gone, *adds)
@@ -658,9 +658,8 @@ class _Writer(DataSourceArrowWriter):
             self._delete_files(messages)
 
     def _delete_files(self, messages: _Messages) -> None:
-        delete_new_files(
-            root_at(self.location, self.storage_options).placed_files(a.path for a in _written(messages))
-        )
+        root = root_at(self.location, self.storage_options)
+        delete_new_files(root.placed(a.path for a in _written(messages)))
 
 
 def _written(messages: _Messages) -> list[Add]:

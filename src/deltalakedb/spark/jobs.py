@@ -30,7 +30,7 @@ _RESULT: Final = pa.schema([("ok", pa.bool_()), ("payload", pa.binary())])
 
 
 def split_rows(rows: int, size: int, windows: int, begun: Collection[int] = ()) -> list[range]:
-    """Split rows into ranges of at most so many windows, without those whose first row is in `begun`."""
+    """Split rows into ranges of at most `windows` windows, without those whose first row is in `begun`."""
     ranges: list[range] = []
     for begin in range(0, rows, size):
         if begin in begun:

@@ -275,9 +275,7 @@ def open_at(
 ) -> TableHandle:
     """Open a table at a version or a time, by default at the newest version."""
     if version is not None and timestamp is not None:
-        raise InvalidArgumentError(
-            "version and timestamp exclude each other", suggestion="pass only one of them"
-        )
+        raise InvalidArgumentError("version and timestamp exclude each other", suggestion="pass only one")
     table = TableHandle.open(uri, version=version, storage_options=storage_options)
     if timestamp is not None:
         table.load_at(instant_ms(timestamp), strict=True)

@@ -126,7 +126,7 @@ class LocalRoot(_Root):
     def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> LocalFiles:
         return LocalFiles(self.location, fsync=fsync, flushes=flushes)
 
-    def placed_files(self, paths: Iterable[str]) -> list[Path]:
+    def placed(self, paths: Iterable[str]) -> list[Path]:
         return [Path(self.location, decode_path(path)) for path in paths]
 
     def arrow(self, sizes: Mapping[str, int]) -> pafs.FileSystem:  # noqa: ARG002 - a disk knows them
@@ -165,7 +165,7 @@ class RemoteRoot(_Root):
         self.check_limit([m.size for m in found])
         for meta in found:
             (folder / meta.path).parent.mkdir(parents=True, exist_ok=True)
-        self.run_parallel([partial(self.store.fetch, meta.path, folder / meta.path) for meta in found])
+        self.run_all([partial(self.store.fetch, meta.path, folder / meta.path) for meta in found])
 
     def groups(self, adds: Iterable[Add]) -> Iterator[list[Add]]:
         """Groups of limited size, so that a scan needs little disk space; at least one group."""
@@ -181,9 +181,7 @@ class RemoteRoot(_Root):
 
     def move_in(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[PlacedObject]:  # noqa: ARG002
         try:
-            self.run_parallel(
-                [partial(self.store.put_file, name, folder / name, new=False) for name in names]
-            )
+            self.run_all([partial(self.store.put_file, name, folder / name, new=False) for name in names])
         except BaseException:
             _delete_objects(self.store, names)
             raise
@@ -192,7 +190,7 @@ class RemoteRoot(_Root):
     def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> RemoteFiles:  # noqa: ARG002
         return RemoteFiles(cast("RemoteStore", self.store), parallel=self.settings.parallel)
 
-    def placed_files(self, paths: Iterable[str]) -> list[PlacedObject]:
+    def placed(self, paths: Iterable[str]) -> list[PlacedObject]:
         return [PlacedObject(self.store, decode_path(path)) for path in paths]
 
     def arrow(self, sizes: Mapping[str, int]) -> pafs.FileSystem:
@@ -216,7 +214,7 @@ class RemoteRoot(_Root):
                 "(DELTASQL_REMOTE__FETCH_LIMIT_BYTES) if the disk has the space, or run it on Spark",
             )
 
-    def run_parallel(self, transfers: Sequence[Callable[[], Any]]) -> list[Any]:
+    def run_all(self, transfers: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run transfers in parallel; if one fails, wait for those that have begun."""
         if not transfers:
             return []
@@ -411,7 +409,7 @@ class FetchFolder:
         self._root.check_limit([add.size for add in adds])
         if adds:
             (self.path / LENT).mkdir(exist_ok=True)
-        return self._root.run_parallel([partial(self._copied, n, add) for n, add in enumerate(adds)])
+        return self._root.run_all([partial(self._copied, n, add) for n, add in enumerate(adds)])
 
     def close(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

@@ -89,11 +89,11 @@ class _Authorizer:
     """SQLite's authorizer for a user's query, or for a user's statement inside a commit.
 
     Args:
-        read_only: Allow only reads.
+        query: Allow only reads.
     """
 
-    def __init__(self, *, read_only: bool) -> None:
-        self._read_only = read_only
+    def __init__(self, *, query: bool) -> None:
+        self._query = query
         self.denied = False
         #: whether access to one of the catalog's own tables was denied
         self.ours = False
@@ -101,9 +101,7 @@ class _Authorizer:
 
     def __call__(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
         allowed = self._may_read(action, first, second) or (
-            not self._read_only
-            and action not in _OUTSIDE | _READING
-            and self._may_change(action, first, second)
+            not self._query and action not in _OUTSIDE | _READING and self._may_change(action, first, second)
         )
         self.denied = self.denied or not allowed
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
@@ -111,7 +109,7 @@ class _Authorizer:
     def _may_read(self, action: int, first: str | None, second: str | None) -> bool:
         if action == sqlite3.SQLITE_PRAGMA:
             return (first or "").lower() in _REPORTING
-        if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master" and self._read_only:
+        if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master" and self._query:
             # reported when a connection first uses a table function such as json_each();
             # SQLite itself refuses statements that change its schema table
             return True
@@ -152,21 +150,19 @@ class SqliteSession(Session):
             raise self.engine.translate(error) from error
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
-        with self._authorized(_Authorizer(read_only=True), not_a_query):
+        with self._guarded(_Authorizer(query=True), not_a_query):
             return super().query(sql, params)
 
     def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
         self.ran_user_sql = True
-        rules, before = _Authorizer(read_only=False), self.rows(_OUR_NAMES)
-        with self._authorized(
-            rules, lambda: protected_table() if rules.ours else interferes("this statement")
-        ):
+        rules, before = _Authorizer(query=False), self.rows(_OUR_NAMES)
+        with self._guarded(rules, lambda: protected_table() if rules.ours else interferes("this statement")):
             self.run(sql, params)
         if self.rows(_OUR_NAMES) != before:
             raise protected_table()  # the authorizer does not see what a table is renamed to
 
     @contextmanager
-    def _authorized(self, rules: _Authorizer, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
+    def _guarded(self, rules: _Authorizer, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
         self._connection.set_authorizer(rules)
         try:
             yield

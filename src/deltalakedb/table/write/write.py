@@ -537,7 +537,7 @@ def append(
         adds = write_files(data, plan, root, fsync=fsync, flushes=table.flushes)
         failpoint("data.after")
         actions = [*_info(adds, snapshot.metadata.partition_columns, begun, given), *adds]
-        files = root.placed_files(a.path for a in adds)
+        files = root.placed(a.path for a in adds)
         if checking is not None and (failure := checking.exception()) is not None:
             delete_new_files(files)
             raise failure
