@@ -154,7 +154,7 @@ class RemoteRoot(_Root):
             return FetchFolder(self)
         except OSError as error:
             raise StorageError(
-                f"cannot create a fetch folder in {self.settings.folder or tempfile.gettempdir()}: "
+                f"cannot put fetched files into {self.settings.folder or tempfile.gettempdir()}: "
                 f"{os.strerror(error.errno or 0)}",
                 suggestion="choose another with the setting remote.folder (DELTASQL_REMOTE__FOLDER)",
             ) from error
