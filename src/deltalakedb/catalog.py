@@ -61,7 +61,7 @@ _PAUSED = "mirror.paused"
 
 
 class Catalog:
-    """A database that holds the metadata of Delta tables.
+    """A database with the metadata of Delta tables.
 
     Args:
         uri: A ``deltasql://`` address without a table.
@@ -122,8 +122,8 @@ class Catalog:
         return self._uri(name)
 
     def _uri(self, name: str, location: str | os.PathLike[str] | None = None) -> str:
-        where = None if location is None else normal_location(location)
-        return self._address.with_table(name, location=where).to_uri(redact=False)
+        root = None if location is None else normal_location(location)
+        return self._address.with_table(name, location=root).to_uri(redact=False)
 
     def describe(self, name: str) -> Table:
         """A table's row in the registry."""
@@ -132,9 +132,9 @@ class Catalog:
     def find(
         self, name: str | None = None, *, location: str | os.PathLike[str] | None = None
     ) -> Table | None:
-        """The table of a name, or at a location (a path or URL), or None."""
+        """Find a table by its name or location (a path or URL); None if there is none."""
         if (name is None) == (location is None):
-            raise InvalidArgumentError("give either a name or a location")
+            raise InvalidArgumentError("pass either a name or a location")
         if location is not None:
             return registry.find_location(self._database, normal_location(location))
         try:
@@ -143,7 +143,7 @@ class Catalog:
             return None
 
     def files(self, name: str, *, version: int | None = None, where: Any = None) -> Iterator[File]:
-        """A table's data files; with filters, those that may hold what they ask for.
+        """A table's data files; with a predicate, those that may have rows that it matches.
 
         Args:
             name: The table.
@@ -185,7 +185,7 @@ class Catalog:
             name: The table's name, dotted for a namespace.
             schema: A Delta schema or anything that exports an Arrow schema.
             location: Its root; by default a folder under the catalog's root.
-            mode: What to do if the name is taken.
+            mode: What to do if the table exists.
             partition_by: Partition columns.
             description: The description in the table's metadata.
             configuration: Table properties.
@@ -227,7 +227,7 @@ class Catalog:
         return self.table(name, storage_options=storage_options)
 
     def rename_table(self, name: str, new_name: str) -> Table:
-        """Give a table another name; location and history stay."""
+        """Rename a table; location and history stay."""
         return registry.rename_table(self._database, name, validate_table_name(new_name))
 
     def drop_table(self, name: str, *, force: bool = False, dry_run: bool = False) -> Table:
@@ -236,7 +236,7 @@ class Catalog:
         Args:
             name: The table.
             force: Drop it even if unpublished commits are lost, or a fence keeps all other writers out.
-            dry_run: Change nothing, but make all checks.
+            dry_run: Run all checks, but change nothing.
         """
         table = registry.find(self._database, name)
         if not force:
@@ -325,7 +325,7 @@ class Catalog:
         """Run a function in a transaction, and repeat it after a conflict.
 
         Args:
-            work: Called with a new transaction each time; what it does outside of it is repeated, too.
+            work: Called with a new transaction each time. Side effects outside of it are repeated, too.
             retries: How often it is repeated before the conflict is raised.
             isolation: As in ``transaction``.
             txn_uuid: As in ``transaction``.
@@ -522,7 +522,7 @@ class Mirror:
         return repair.rebuild(self._database, name, place, storage_options=options)
 
     def recover(self, name: str) -> Adoption:
-        """Catch up with a log that is ahead of the catalog."""
+        """Adopt the commits of a log that is ahead of the catalog."""
         return Coordinator(self._database).recover(name)
 
     def resolve(
@@ -547,17 +547,17 @@ class Mirror:
         if keep != "theirs":
             raise InvalidArgumentError(
                 f"keep={keep!r} is not possible: a log file is never overwritten",
-                suggestion="to keep ours, move their commit files away by hand, then repair",
+                suggestion="to keep ours, move their commit files away, then call repair()",
             )
         return Coordinator(self._database).recommit(name, allow_split=allow_split, dry_run=dry_run)
 
     def fence(self, name: str) -> int | None:
-        """Make writers that do not know the catalog refuse the table; readers can still read it.
+        """Keep out writers that bypass the catalog; readers can still read the table.
 
         A commit adds the writer feature ``deltasqlManaged`` to the table's protocol.
 
         Returns:
-            The version of that commit, or None if the table was fenced already.
+            The version of that commit, or None if the table was already fenced.
         """
         return fence.set_fence(self._database, name, fenced=True)
 

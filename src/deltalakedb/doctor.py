@@ -34,14 +34,14 @@ _REMOTE_FILES = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the checklist; ``warning`` means that it works and needs attention."""
+    """The result of a check; ``warning`` means that it works, but needs attention."""
 
     title: str
     status: Literal["ok", "warning", "failed"]
     detail: str
     suggestion: str | None = None
     table: str | None = None
-    #: the kind of failure of a table
+    #: the kind of problem of a table
     finding: Literal["", "drift", "diverged", "frozen", "late"] = ""
     #: the error that ended the check
     error: DeltaSqlError | None = None
@@ -97,7 +97,7 @@ def _failed(title: str, error: DeltaSqlError) -> Check:
 
 
 def _run(title: str, check: Callable[..., Iterable[Check]], *args: object) -> Iterator[Check]:
-    """The results of a check; an error that ends it is one of them."""
+    """Run a check; an error that ends it becomes a result."""
     try:
         yield from check(*args)
     except DeltaSqlError as error:
@@ -117,7 +117,7 @@ def _catalog(database: Database) -> Iterator[Check]:
             raise CatalogNotFoundError(absent, suggestion=hint)
         with engine.read() as session:
             version = migrations.current_version(engine, session)
-        yield Check(title, "ok", f"{engine.dialect.name} answers")
+        yield Check(title, "ok", f"connected to {engine.dialect.name}")
         title = "encoding"
         if (trouble := engine.encoding_error()) is not None:
             if version == 0:
@@ -144,10 +144,10 @@ def _rights(database: Database) -> Iterator[Check]:
             session.run(database.sql("tables", "insert setting"), ("doctor", "trial"))
             raise _RolledBackError
     except _RolledBackError:
-        yield Check("rights", "ok", "may write (tried and rolled back)")
+        yield Check("rights", "ok", "can write (tried and rolled back)")
     except CatalogAccessError as error:
-        # a user may have the right to read alone
-        yield Check("rights", "warning", f"may only read: {error.message}", error.suggestion)
+        # a user may have permission only to read
+        yield Check("rights", "warning", f"can only read: {error.message}", error.suggestion)
 
 
 def _durability(database: Database) -> Iterator[Check]:
@@ -162,20 +162,19 @@ def _indexes(database: Database) -> Iterator[Check]:
             "indexes",
             "warning",
             f"the interrupted import of {names} left the files without indexes: writes and plans are slow",
-            "run the import again or undo it with `deltasql rollback`; the next process that writes builds "
-            "them too",
+            "run the import again, or undo it with `deltasql rollback`; the next write builds them too",
         )
 
 
 def _audit(database: Database) -> Iterator[Check]:
-    """A failure if rows of the audit are missing: its first row is older than every table."""
+    """A failure if the audit log lacks rows: its first row must be older than every table."""
     with database.engine.read() as session:
         row = session.row(database.sql("tables", "beginnings"))
     first, table = row or (None, None)
     if table is not None and (first is None or first > table):
         what = "is empty" if first is None else "lacks its first rows"
         hint = "find out what deleted them, and restore dl_audit from a backup; tables are not affected"
-        yield Check("audit", "failed", f"dl_audit {what}, and the catalog has tables", hint, finding="drift")
+        yield Check("audit", "failed", f"dl_audit {what}, but the catalog has tables", hint, finding="drift")
 
 
 _CATALOG_CHECKS: dict[str, Callable[[Database], Iterator[Check]]] = {
@@ -195,7 +194,7 @@ def _tables(database: Database, names: Sequence[str]) -> Iterator[Check]:
     except DeltaSqlError as error:
         yield _failed("tables", error)
         return
-    yield Check("tables", "ok", f"{len(rows)} to look at")
+    yield Check("tables", "ok", f"{len(rows)} to check")
     for table in rows:
         for title, check in (("state", _state), ("published", _published), ("log", _log)):
             for found in _run(title, check, database, table):
@@ -205,13 +204,13 @@ def _tables(database: Database, names: Sequence[str]) -> Iterator[Check]:
 def _state(_database: Database, table: Table) -> Iterator[Check]:
     if table.state == "frozen":
         hint = (
-            "writes are refused: `deltasql mirror recover` adopts the commits of a log that is ahead, "
-            "`deltasql mirror resolve` decides if both sides committed"
+            "writes are refused: run `deltasql mirror recover` if the log is ahead of the catalog, "
+            "`deltasql mirror resolve` if they have diverged"
         )
         reason = table.state_reason or "no reason was given"
         yield Check("state", "failed", f"frozen: {reason}", hint, finding="frozen")
     elif table.state == registry.FOLLOWING:
-        detail = f"a read-only copy at version {table.head.version} of a table that others write"
+        detail = f"a read-only copy at version {table.head.version} of a table that other writers own"
         yield Check("state", "ok", detail)
     elif table.state != "active":
         yield Check("state", "warning", table.state)
@@ -228,11 +227,11 @@ def _published(database: Database, table: Table) -> Iterator[Check]:
     else:
         yield Check("published", "ok", f"up to version {table.published_version}")
     if status is not None and status.checkpoint_error is not None:
-        detail = f"none could be written since version {max(status.checkpoint_version, 0)}: "
+        detail = f"no checkpoint could be written since version {max(status.checkpoint_version, 0)}: "
         hint = f"other readers get slower: fix the error, then `deltasql checkpoint {table.name}`"
         yield Check("checkpoint", "warning", detail + status.checkpoint_error, hint)
     if status is not None and status.manifests_missing:
-        detail = f"transactions without their manifest: {status.manifests_missing}: {status.manifest_error}"
+        detail = f"missing manifests of transactions: {status.manifests_missing}: {status.manifest_error}"
         hint = f"fix the error, then `deltasql mirror run {table.name}`"
         yield Check("manifests", "warning", detail, hint)
 
@@ -242,23 +241,23 @@ def _unpublished(table: Table, versions: int, status: MirrorStatus | None, error
     hint = "`deltasql mirror run` publishes them, and so does the next write"
     late = status is not None and status.alarm
     if status is not None and status.paused:
-        hint = "publishing is paused: `deltasql mirror resume` ends that"
+        hint = "publishing is paused: run `deltasql mirror resume`"
     if status is not None and late:
-        detail += f", since {status.seconds_behind:.0f} s"
+        detail += f", for {status.seconds_behind:.0f} s"
     if error is not None:
         detail, hint = f"{detail}: {error}", f"fix the error; {hint}"
     return Check("published", "failed" if late else "warning", detail, hint, finding="late" if late else "")
 
 
 def _log(database: Database, table: Table) -> Iterator[Check]:
-    """Whether the log is what the verifier's quick checks expect, and a few data files exist."""
+    """The verifier's quick checks of the log, and whether a few data files exist."""
     if table.published_version < 0:
         return
     store = open_store(table.location, database.engine.config.storage_options_for(table.location))
     if next(iter(store.list(LOG_FOLDER)), None) is None:
         hint = (
-            "was the folder moved, or its disk not mounted? If only the log is lost, "
-            f"`deltasql mirror repair {table.name}` writes it again"
+            "check whether the folder was moved or its disk is not mounted; if only the log is lost, "
+            f"`deltasql mirror repair {table.name}` rewrites it"
         )
         detail = f"there is no {LOG_FOLDER} at {table.location}"
         yield Check("location", "failed", detail, hint, finding="drift")
@@ -277,7 +276,7 @@ def _log(database: Database, table: Table) -> Iterator[Check]:
 
 
 def _lost_data(database: Database, table: Table, store: Store) -> str | None:
-    """One of a few live files that does not exist; on an object store each costs a request."""
+    """Check a few live files, each with a request on an object store; return one that does not exist."""
     below = [relative_to(store.location, path) for path in files.some_live(database, table)]
     some = [path for path in below if path is not None]
     some = some if isinstance(store, LocalStore) else some[:_REMOTE_FILES]
@@ -285,17 +284,17 @@ def _lost_data(database: Database, table: Table, store: Store) -> str | None:
 
 
 def _commits(table: Table, found: Sequence[Difference]) -> Check:
-    """The commits that readers need."""
+    """Whether the commits that readers need match the catalog."""
     if not found:
-        return Check("log", "ok", f"as in the catalog up to version {table.published_version}")
+        return Check("log", "ok", f"matches the catalog up to version {table.published_version}")
     worst = next((f for f in found if f.kind == "foreign"), found[-1])
-    more = f"; log files with findings: {len(found)}" if len(found) > 1 else ""
+    more = f"; log files that differ: {len(found)}" if len(found) > 1 else ""
     name = commit_path(worst.version)
     if worst.kind == "foreign":
         hint = "another writer changed the file or bypassed the catalog: see `deltasql mirror verify`"
         detail = f"{name} differs from the catalog's copy{more}"
         return Check("log", "failed", detail, hint, finding="diverged")
-    hint = f"other readers see an older table, or none: `deltasql mirror repair {table.name}` writes it again"
+    hint = f"other readers see an older table, or none: `deltasql mirror repair {table.name}` rewrites it"
     return Check("log", "failed", f"{name}: {worst.detail}{more}", hint, finding="drift")
 
 
@@ -309,5 +308,5 @@ def _writers(table: Table, ahead: Difference | None) -> Check:
         "let writers use the table's deltasql:// address instead of the folder's path; "
         "`deltasql mirror recover` adopts their commits"
     )
-    detail = f"version {ahead.version} is in the log and not in the catalog"
+    detail = f"version {ahead.version} is in the log, but not in the catalog"
     return Check("writers", "failed", detail, hint, finding="drift")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deltalakedb.metastore.engines.sqlite import WriterTurn
+from deltalakedb.metastore.engines.sqlite import WriterLock
 from support.processes import Child, event, until
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ WAITERS = 6
 @contextmanager
 def turn_at(path: Path, timeout: float) -> Iterator[bool]:
     """Take a turn, if it comes in time, for as long as the block runs."""
-    turn = WriterTurn(path)
-    mine = turn.take(timeout)
+    turn = WriterLock(path)
+    mine = turn.acquire(timeout)
     try:
         yield mine
     finally:

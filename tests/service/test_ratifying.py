@@ -169,15 +169,15 @@ def test_a_table_around_others_or_inside_one_is_refused(
         root: "is the catalog's root",
         f"{root}/": "is the catalog's root",
         tmp_path / "link" / "lake": "is the catalog's root",
-        tmp_path: "has the catalog's root",
+        tmp_path: "contains the catalog's root",
         root / "a" / "inner": "is inside the folder of the table a",
         outside / "day=1": "is inside the folder of the table outside",
-        outside.parent: "has the table outside in it",
+        outside.parent: "contains the table outside",
     }
     for place, why in refused.items():
         said = caller.commit(place, 0, first())
         assert (said.status, said.word) == (422, "refused"), place
-        assert "data files that this write put there stay" in said.text
+        assert "the data files of this write are still there" in said.text
         assert why in said.text
         assert "; write to a folder" in said.text
     # what engines keep for themselves inside of a table, and names that only begin alike
@@ -263,7 +263,7 @@ def test_a_commit_that_cannot_be_published_stands_and_says_so(
     with blocked(table):
         said = caller.commit(table, 1, one)
         assert (said.status, said.word) == (503, "later")
-        assert "version 1 of t is ratified and stands" in said.text
+        assert "version 1 of t is ratified, but not in the log yet" in said.text
         assert caller.publish(table).status == 503
         assert caller.commit(table, 1, appended()).status == 503
     assert caller.commit(table, 1, one).word == "committed"

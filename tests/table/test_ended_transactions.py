@@ -54,7 +54,7 @@ def test_after_a_rollback_a_handle_says_so(catalog: Catalog) -> None:
     for use in (held.version, held.to_pyarrow_table, held.file_uris, held.schema, lambda: held.delete()):
         with pytest.raises(InvalidArgumentError, match="rolled back") as caught:
             use()
-        assert "open it again" in (caught.value.suggestion or "")
+        assert "open the table again" in (caught.value.suggestion or "")
     assert "meta.db" in repr(held)
     assert catalog.table("a").count() == 2
 

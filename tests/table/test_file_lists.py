@@ -18,7 +18,7 @@ from deltalakedb.metastore import files
 from deltalakedb.settings import Config, use_config
 from deltalakedb.table import sources
 from deltalakedb.table.handle import require_handle
-from deltalakedb.table.sources import FileLists, SqlSource, _Key, remembered
+from deltalakedb.table.sources import FileLists, SqlSource, _Key, cache_of
 from support.feeds import remove_all
 from support.processes import Child
 from table.test_statement_counts import statements
@@ -147,7 +147,7 @@ def test_a_restored_or_recreated_database_never_shows_an_older_list(tmp_path: Pa
 
 def test_the_bound_holds_and_the_oldest_go_first() -> None:
     one = pa.table({"path": ["x" * 1_000]})
-    kept = FileLists(4 * sources.held_bytes(one))
+    kept = FileLists(4 * sources.memory_size(one))
     which = (1, 0, "id", 0)
     keys = [_Key(which, ("path",), version, version) for version in range(10)]
     for key in keys[:4]:
@@ -156,7 +156,7 @@ def test_the_bound_holds_and_the_oldest_go_first() -> None:
     kept.put(keys[4], one)
     assert keys[1] not in kept._lists, "the least recently used"
     assert kept.newest(keys[0]) == (keys[0], one)
-    assert kept._size <= 4 * sources.held_bytes(one)
+    assert kept._size <= 4 * sources.memory_size(one)
     assert kept.newest(_Key(which, ("path",), 4, 5)) == (keys[3], one), "another version 4"
     assert kept.newest(_Key(which, ("size",), 4, 4)) is None
     kept.put(keys[9], pa.table({"path": ["x" * 12_000]}))
@@ -170,7 +170,7 @@ def test_nothing_is_kept_where_the_setting_says_so(tmp_path: Any) -> None:
         table: Any = DeltaTable(uri)
         for _ in range(2):
             assert statements(table.file_uris) == ["built"]
-        assert remembered(require_handle(table).database).lists._size == 0
+        assert cache_of(require_handle(table).database).lists._size == 0
 
 
 def test_a_long_list_of_actions_comes_in_pages(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def memory_of_lists(uri: str, appends: int) -> tuple[int, int, float]:
     kept += (more := read(1500))
     gc.collect()
     used = (resident_bytes() - before) / len(more)
-    return kept[-1].num_rows, sources.held_bytes(kept[-1]), used
+    return kept[-1].num_rows, sources.memory_size(kept[-1]), used
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux reports a process's pages so")

@@ -77,7 +77,7 @@ def test_batches_can_be_undone_one_by_one_and_loaded_again(tmp_path: Path, catal
         part = rollback_import(uri, keep_batches=keep)
         assert (part.action, part.batches, part.batches_left) == ("partly undone", 5 - keep, keep)
         assert import_status(uri)[0].batches_done == keep
-        with pytest.raises(InvalidArgumentError, match="begun with history='checkpoint'"):
+        with pytest.raises(InvalidArgumentError, match="started with history='checkpoint'"):
             import_table(str(root), uri, history="full")
         assert import_table(str(root), uri).action == "resumed"
         assert contents(uri) == wanted, keep

@@ -1,4 +1,4 @@
-"""The file-backed transaction log: any version from the files in ``_delta_log``."""
+"""The file-backed transaction log: reads any version from the files in ``_delta_log``."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ class FileTxnLogReader(TxnLogReader):
         self._lock = threading.RLock()
         self._listing = LogListing()
         self._states = StateBuilder(self.store)
-        #: in-commit timestamps that were read
+        #: in-commit timestamps by version
         self._in_commit: dict[int, int | None] = {}
-        #: since when the table has in-commit timestamps, as of a listing
+        #: a listing, and since when the table has in-commit timestamps
         self._since: tuple[LogListing, _Enablement | None] | None = None
 
     def __repr__(self) -> str:
@@ -118,14 +118,14 @@ class FileTxnLogReader(TxnLogReader):
         listing = self._current()
         since, versions = self._enablement(listing), listing.versions
         if since is not None and since.timestamp is not None:
-            # files of a copied table may be younger than the commits in them: never mix the two clocks
+            # files of a copied table may be newer than their commits: never mix file times with commit times
             own = timestamp_ms >= since.timestamp
             versions = tuple(v for v in versions if (v >= since.version) is own)
         found = newest_at(versions, timestamp_ms, lambda v: self._time(listing, v, since))
         if found is None:
-            first = f"; its oldest is of {_iso(self._time(listing, versions[0], since))}" if versions else ""
+            first = f"; the oldest: {_iso(self._time(listing, versions[0], since))}" if versions else ""
             what = f"the log has no version at or before {_iso(timestamp_ms)}{first}"
-            hint = "ask for a later time, or for a version by its number"
+            hint = "choose a later time, or a version by its number"
             raise VersionMissingError(what, table=self.location, suggestion=hint)
         return found
 
@@ -170,11 +170,11 @@ class FileTxnLogReader(TxnLogReader):
         try:
             return self.store.get(commit_path(version))
         except StorageMissingError as e:
-            self._current()  # no log at all is another error
+            self._current()  # raises LogMissingError if there is no log
             raise self._no_commit(version) from e
 
     def actions(self, version: int) -> Sequence[Action]:
-        with self._about(version):
+        with self._error_context(version):
             return decode_commit(self.commit_bytes(version), source=commit_path(version))
 
     # ---- internals ----
@@ -194,13 +194,13 @@ class FileTxnLogReader(TxnLogReader):
             return self._listing
 
     def _relist(self) -> bool:
-        """List the whole log again; whether that changed anything."""
+        """List the whole log again; return whether it has changed."""
         old, self._listing = self._listing, list_log(self.store)
         self._states.clear()
         return old != self._listing
 
     def _rebuildable(self, version: int | None) -> tuple[LogListing, int]:
-        """The listing, and the version if it can be rebuilt."""
+        """The listing, and the version (None: the newest), which can be rebuilt from it."""
         listing = self._listing
         if version is None or not listing.has(version):
             listing = self._current()
@@ -208,24 +208,24 @@ class FileTxnLogReader(TxnLogReader):
         if listing.has(wanted):
             return listing, wanted
         first, last = next(iter(listing.versions), None), listing.latest
-        with self._about(wanted):
+        with self._error_context(wanted):
             if wanted < 0 or wanted > last or (first is not None and wanted < first):
                 raise VersionMissingError(
                     f"the log has no version {wanted}" + (" any more" if 0 <= wanted <= last else ""),
-                    suggestion=None if first is None else f"ask for a version from {first} to {last}",
+                    suggestion=None if first is None else f"choose a version from {first} to {last}",
                 )
             listing.plan(wanted)
             raise LogGapError(
                 f"version {wanted} has neither a commit nor a checkpoint of its own",
-                suggestion="ask for a version that versions() returns",
+                suggestion="choose a version that versions() returns",
             )
 
     @contextlib.contextmanager
     def _state(self, version: int | None, *, files: bool = False) -> Iterator[tuple[Replay, int]]:
-        """The state at a version, which no other thread changes meanwhile, and the version."""
+        """The state at a version, locked against changes by other threads, and the version."""
         with self._lock:
             listing, version = self._rebuildable(version)
-            with self._about(version):
+            with self._error_context(version):
                 try:
                     state = self._states.build(listing, version, files=files)
                 except (StorageMissingError, LogCorruptError):
@@ -264,7 +264,7 @@ class FileTxnLogReader(TxnLogReader):
                 info = self._commit_info(listing, version)
                 time = None if info is None else info.in_commit_timestamp
             elif version in listing.checksums:
-                # without the commit, its checksum may still have the time
+                # the commit file was deleted, but its checksum may have the time
                 with contextlib.suppress(LogCorruptError, StorageMissingError):
                     checksum = decode_json(self.store.get(checksum_path(version)))
                     value = checksum.get("inCommitTimestampOpt") if isinstance(checksum, dict) else None
@@ -284,12 +284,12 @@ class FileTxnLogReader(TxnLogReader):
             f"the log has no commit file of version {version}",
             table=self.location,
             version=version,
-            suggestion="ask for a version that commit_versions() returns",
+            suggestion="choose a version that commit_versions() returns",
         )
 
     @contextlib.contextmanager
-    def _about(self, version: int) -> Iterator[None]:
-        """Name the table and the version in every error."""
+    def _error_context(self, version: int) -> Iterator[None]:
+        """Add the table and the version to every error."""
         try:
             yield
         except DeltaSqlError as e:
@@ -306,7 +306,7 @@ def _iso(time_ms: int) -> str:
 
 
 class _Enablement(NamedTuple):
-    """Since when a table has in-commit timestamps; without a timestamp since its first version."""
+    """Since when a table has in-commit timestamps; without a timestamp, since its first version."""
 
     version: int = 0
     timestamp: int | None = None
@@ -347,8 +347,8 @@ class StateBuilder:
     def build(self, listing: LogListing, version: int, *, files: bool) -> Replay:
         """The state at a version; without files it reads a fraction of a checkpoint.
 
-        Instead of a torn checkpoint, an older one or the commits alone are used. LogGapError if a version on
-        the way is missing, LogCorruptError if a commit is torn or no checkpoint on the way can be read,
+        A torn checkpoint is replaced by an older one or by the commits alone. LogGapError if a version in
+        between is missing, LogCorruptError if a commit is torn or no checkpoint can be read,
         StorageMissingError if a listed file was deleted.
         """
         for with_files in (True,) if files else (True, False):
@@ -374,7 +374,7 @@ class StateBuilder:
                 if checkpoint in self._torn:
                     torn.append(self._torn[checkpoint])
                     continue
-            self._cached.pop(files, None)  # while it changes, the state is that of no version
+            self._cached.pop(files, None)  # a state that is being changed belongs to no version
             for meta in commits:
                 state.commit(self._actions(meta, files))
             self._cached[files] = _Built(version, checkpoint, state)
@@ -384,6 +384,6 @@ class StateBuilder:
     def _actions(self, meta: ObjectMeta, files: bool) -> list[Action]:
         if files or not is_large(meta):
             found = iter_actions(self._store, meta.path, size=meta.size)
-        else:  # a torn file action in a large commit is found only by a read with files
+        else:  # only a read with files notices a torn file action in a large commit
             found = iter_state(self._store, meta.path)
         return [a for a in found if files or not isinstance(a, Add | Remove | Cdc)]

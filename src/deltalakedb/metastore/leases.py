@@ -1,8 +1,8 @@
-"""Leases: a named right that one holder has for a while; its token grows whenever it changes hands.
+"""Leases: only one process does a job at a time. A fencing token grows with every new holder.
 
-A holder renews its lease while it works. If it crashes, the lease ends when its time has passed, or when
-another process takes it over (`taking_over`). What a holder changes is guarded by `require` inside the same
-transaction, so that one that was paused past its deadline changes nothing.
+A holder renews its lease while it works. If it crashes, the lease ends when it expires, or when another
+process takes it over (`taking_over`). A holder calls `require` in every transaction that depends on the
+lease, so that it changes nothing after it was paused for too long.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: the part of a lease's time after which it is renewed: two renewals may fail
+#: the fraction of its time to live after which a lease is renewed: two renewals may fail
 _RENEWED_AT = 0.3
 
-#: holders of this process at work
+#: holders in this process that are working
 _working: set[str] = set()
-#: holders of this process whose work has ended, and whose lease the database may still have
+#: holders in this process that have finished, and whose lease may not be released
 _abandoned: set[str] = set()
-#: how many callers want leases of other processes to be taken over
+#: how many `taking_over` blocks are active
 _taking_over = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A right that is held."""
+    """A lease that this process holds."""
 
     name: str
     holder: str
@@ -50,14 +50,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """How a lease is held, for those who do not hold it: for how many seconds, unless it is renewed."""
+    """The holder of a lease, and the seconds until it expires unless it is renewed."""
 
     holder: str
     seconds: float
     token: int = 0
 
     @property
-    def who(self) -> str:
+    def process(self) -> str:
         return self.holder.rpartition(":")[0]
 
     @property
@@ -66,16 +66,16 @@ class Holding:
         return self.holder in _abandoned
 
     @property
-    def may_be_taken(self) -> bool:
-        """Whether it is abandoned, or is to be taken over from another process."""
+    def can_be_taken_over(self) -> bool:
+        """Whether `acquire` may take it before it expires."""
         return self.is_abandoned or (_taking_over > 0 and self.holder not in _working)
 
 
 @contextmanager
 def taking_over() -> Iterator[None]:
-    """Take leases over from other processes, in all threads of this one: for a holder that has crashed.
+    """Let `acquire` take leases that other processes hold, in all threads; use it if a holder has crashed.
 
-    A holder that is still alive loses its lease, and its work ends with an error.
+    A holder that is still alive loses its lease, and its work fails.
     """
     global _taking_over
     _taking_over += 1
@@ -90,10 +90,10 @@ def acquire(db: SessionSource, name: str, *, ttl_ms: int = 60_000) -> Lease | No
     me = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
     try:
         lease = _acquire(db, name, me, ttl_ms)
-        if lease is None and (held := holding(db, name)) is not None and held.may_be_taken:
+        if lease is None and (held := holding(db, name)) is not None and held.can_be_taken_over:
             lease = _acquire(db, name, me, ttl_ms, over=held.token)
     except BaseException:
-        _abandoned.add(me)  # it may have been taken all the same
+        _abandoned.add(me)  # the database may have recorded it
         raise
     return lease
 
@@ -113,7 +113,7 @@ def _acquire(db: SessionSource, name: str, me: str, ttl_ms: int, over: int = 0) 
 
 
 def holding(db: SessionSource, name: str) -> Holding | None:
-    """How a lease is held; None if it is free."""
+    """The holder of a lease; None if it is free."""
     with db.read() as session:
         holder, token, expires_at = session.row(session.sql("leases", "one"), (name,)) or ("", 0, 0)
         left = expires_at - session.now_ms()
@@ -136,14 +136,14 @@ def extend_lease(session: Session, lease: Lease, ttl_ms: int) -> Lease | None:
 
 
 def release(db: SessionSource, lease: Lease) -> None:
-    """Give a lease back; nothing happens if it was lost already."""
+    """Release a lease, unless it is already lost."""
     with db.write() as session:
         session.run(session.sql("leases", "extend"), (0, lease.name, lease.token, lease.holder))
     _abandoned.discard(lease.holder)
 
 
 def still_held(session: Session, lease: Lease) -> bool:
-    """Whether a lease is still ours; call it inside the transaction that relies on it."""
+    """Whether this process still holds a lease; call it inside the transaction that depends on it."""
     held = (lease.holder, lease.token)
     row = session.row(session.sql("leases", "one"), (lease.name,))
     return row is not None and row[:2] == held and bool(row[2] > session.now_ms())
@@ -169,14 +169,14 @@ def require(
 def leased(
     database: Database, name: str, *, work: str, table: str | None = None, ttl_ms: int = 60_000
 ) -> Iterator[Lease]:
-    """Hold a lease for a piece of work, renewed for as long as the process runs and the work takes.
+    """Hold a lease during a piece of work, and renew it in the background.
 
-    CatalogBusyError if another holder has it; ``work`` and ``table`` are for its message.
+    CatalogBusyError if another holder has it; its message names ``work`` and ``table``.
     """
     lease = acquire(database, name, ttl_ms=ttl_ms)
     if lease is None:
         held = holding(database, name)
-        who, until = ("", "") if held is None else (f" on {held.who}", f" within {held.seconds:.0f} s")
+        who, until = ("", "") if held is None else (f" on {held.process}", f" within {held.seconds:.0f} s")
         raise CatalogBusyError(
             f"{work} is already in progress{who}",
             table=table,
@@ -192,7 +192,7 @@ def leased(
         beat.start()
         yield lease
     finally:
-        # first of all: from here on nothing relies on it, whatever interrupts its release
+        # first, in case the release is interrupted: nothing depends on the lease from here on
         _abandoned.add(lease.holder)
         _working.discard(lease.holder)
         done.set()
@@ -201,7 +201,7 @@ def leased(
         try:
             release(database, lease)
         except DeltaSqlError as error:
-            # the work under it is done, and its own error is the one to report
+            # the work is done; do not hide an error of its own
             logger.info("the lease %s could not be released: %s", name, error.message)
 
 
@@ -209,6 +209,6 @@ def _renew_until(done: threading.Event, database: Database, lease: Lease, ttl_ms
     while not done.wait(ttl_ms / 1000 * _RENEWED_AT):
         try:
             if renew(database, lease, ttl_ms=ttl_ms) is None:
-                return  # it was lost, which the work finds out
+                return  # it was lost; `require` reports that
         except DeltaSqlError as error:
             logger.info("the lease %s was not renewed: %s", lease.name, error.message)

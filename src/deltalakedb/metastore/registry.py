@@ -49,7 +49,7 @@ def list_tables(db: SessionSource, *, namespace: str | None = None) -> list[Tabl
 
 
 def find(db: SessionSource, name: str) -> Table:
-    """The table of a name; TableMissingError with similar names if there is none."""
+    """Find a table by name; the TableMissingError suggests similar names."""
     if not isinstance(name, str):
         raise ArgumentTypeError(f"a table's name must be text, not {name!r}")
     with db.read() as session:
@@ -69,7 +69,7 @@ def refuse_followed(table: Table) -> None:
             "the table is a read-only copy of a table that other writers own",
             table=table.name,
             version=table.head.version,
-            suggestion=f"write to {table.location} as its owners do; to own it here, remove the copy with "
+            suggestion=f"write to the original at {table.location}; to manage it here, remove the copy with "
             "`deltasql rollback` and import the table without --follow",
         )
 
@@ -80,7 +80,7 @@ def find_location(db: SessionSource, location: str) -> Table | None:
 
 
 def missing(session: Session, name: str) -> TableMissingError:
-    """The error for an unknown name, with names that are close to it."""
+    """The error for an unknown name, with similar names."""
     names = [found for (found,) in session.rows(session.sql("tables", "names"))]
     if near := difflib.get_close_matches(name, names, n=3):
         hint = f"did you mean {' or '.join(near)}?"
@@ -141,7 +141,7 @@ def insert_head(session: Session, table_id: int, published_version: int) -> None
 
 
 def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = False) -> None:
-    """TableExistsError if a name is taken, unless it will be free, or a location overlaps another table's."""
+    """Refuse a name that is taken, unless it will be free, and a location that overlaps another table's."""
     # locations are stored as given, and a symbolic link may make two of them the same folder
     real = RealPlaces()
     mine = real.of(location)
@@ -164,22 +164,22 @@ def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = Fa
             raise TableExistsError(
                 f"the location {location} and that of the table {other!r}, {place}, overlap",
                 table=name,
-                suggestion="choose a location outside: cleaning one table would delete files of the other",
+                suggestion="choose another location: a vacuum of one table would delete the other's files",
             )
 
 
-def refuse_elsewhere(table: Table, location: str) -> None:
+def require_location(table: Table, location: str) -> None:
     """Raise TableExistsError if a location, with links resolved, is not the table's own."""
     if real_location(table.location) != real_location(location):
         raise TableExistsError(
             f"the name {table.name!r} is taken by the table at {table.location}",
             table=table.name,
-            suggestion="give the path of that table, or choose another name",
+            suggestion="pass the location of that table, or choose another name",
         )
 
 
 def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
-    """Lock the heads of some tables until the transaction ends, always in the order of their ids."""
+    """Lock the heads of tables until the transaction ends, in the order of their ids to avoid deadlocks."""
     ids = sorted(set(table_ids))
     sql = session.sql("snapshots", "lock").expand(len(ids)).then(session.dialect.lock_rows)
     rows = session.rows(sql, ids)
@@ -215,7 +215,7 @@ def _locked(session: Session, name: str) -> Table:
     """A table by name, its head locked until the transaction ends."""
     found = find(session, name)
     lock(session, [found.table_id])
-    # another writer that held the head may have dropped or renamed the table
+    # the writer that had the lock before may have dropped or renamed the table
     now = find(session, name)
     if now.table_id != found.table_id:
         raise missing(session, name)
@@ -235,7 +235,7 @@ def unfreeze(db: SessionSource, table: Table, reason: str) -> None:
 
 
 def set_state(session: Session, table_id: int, state: str, reason: str | None) -> int:
-    """Set a table's state, on the row that commits lock too; the time of the change."""
+    """Set a table's state, also in the row that commits lock; return the time of the change."""
     now = session.now_ms()
     session.run(session.sql("tables", "set state"), (state, reason, now, table_id))
     session.run(session.sql("tables", "set frozen"), (state != "active", table_id))
@@ -244,7 +244,7 @@ def set_state(session: Session, table_id: int, state: str, reason: str | None) -
 
 @dataclass(frozen=True, slots=True)
 class NameChange:
-    """A table to rename, or to drop if there is no new name; ``force`` although commits are unpublished."""
+    """A table to rename, or to drop if there is no new name; ``force`` drops unpublished commits too."""
 
     table: Table
     new_name: str | None = None
@@ -261,7 +261,7 @@ def change_names(session: Session, held: Mapping[int, LockedTable], changes: Seq
     renames = [(c.table, c.new_name) for c in changes if c.new_name is not None]
     left = {table.name for table, _ in renames}
     if any(name in left for _, name in renames):
-        # names are unique at every moment, so move them out of the way; no table can have such a name
+        # names are always unique: first rename all tables to temporary names, which no table can have
         moves = [(f"~{uuid.uuid4()}", session.now_ms(), table.table_id) for table, _ in renames]
         session.update_many(session.sql("tables", "rename"), moves)
     for table, name in renames:
@@ -299,7 +299,7 @@ def forget(session: Session, table: Table, *, force: bool = True) -> None:
 
 
 def delete_rows(session: Session, table_id: int) -> None:
-    """Delete every row of a table, also of one that is not visible yet."""
+    """Delete every row of a table, visible or still being imported."""
     files.drop_files(session, table_id)
     for table in _TABLES:
         session.run(f"DELETE FROM {table} WHERE table_id = ?", (table_id,))  # noqa: S608
@@ -334,13 +334,13 @@ def require_same_table(held: Mapping[int, LockedTable], table: Table, *, named: 
         raise TableMissingError(
             f"the table {table.name!r} was {how} in the meantime",
             table=table.name,
-            suggestion="check the catalog's tables, then repeat the transaction",
+            suggestion="`deltasql list` shows the tables of the catalog; then repeat the transaction",
         )
     return found
 
 
 def namespaces(db: SessionSource) -> list[Namespace]:
-    """Namespaces that were created, and those that tables' names imply."""
+    """Namespaces that were created, and those in names of tables."""
     found = _created_namespaces(db)
     for table in list_tables(db):
         if (name := table.namespace) is not None:
@@ -358,7 +358,7 @@ def create_namespace(
 ) -> Namespace:
     with db.write() as session:
         if name in _created_namespaces(session):
-            raise TableExistsError(f"the namespace {name!r} exists", suggestion="use it, or another name")
+            raise TableExistsError(f"the namespace {name!r} exists", suggestion="choose another name")
         made = Namespace(name, comment, dict(properties or {}), session.now_ms())
         values = (name, comment, encode_json(made.properties), made.created_at)
         session.run(session.sql("tables", "insert namespace"), values)
@@ -369,7 +369,7 @@ def create_namespace(
 def drop_namespace(db: SessionSource, name: str) -> None:
     if inside := list_tables(db, namespace=name):
         raise InvalidArgumentError(
-            f"the namespace {name!r} still holds {len(inside)} tables, for example {inside[0].name}",
+            f"the namespace {name!r} still has {len(inside)} tables, for example {inside[0].name}",
             suggestion="drop or rename them first",
         )
     with db.write() as session:

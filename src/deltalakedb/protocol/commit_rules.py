@@ -1,7 +1,7 @@
-"""What the protocol requires of a commit, and the stricter rules for one received from another engine.
+"""The protocol's rules for a commit, and stricter rules for commits received from other engines.
 
 Once ratified, a commit is published byte for byte. Readers differ in what they tolerate: delta-rs refuses
-a byte order mark and a repeated key, Spark an unknown type. What any of them refuses is refused here.
+a byte order mark and a repeated key, Spark an unknown type. These rules refuse what any reader refuses.
 """
 
 from __future__ import annotations
@@ -70,35 +70,36 @@ def check_commit(
     also: Collection[str] = (),
     own_commit: bool = True,
 ) -> tuple[Protocol, Metadata]:
-    """Refuse a commit that the protocol forbids; protocol and metadata as they are after it.
+    """Refuse a commit that violates the protocol; return protocol and metadata after it.
 
     Args:
         actions: The commit's actions.
         version: The version it would become.
-        protocol: The table's protocol before it, None for version 0; ``metadata`` is the same.
+        protocol: The table's protocol before it; None for version 0.
+        metadata: The table's metadata before it; None for version 0.
         paths: Where the table's files may be, and its name.
-        also: Writer features whose duties the caller fulfils itself.
-        own_commit: False for a commit that another writer has made already: only its form is checked.
+        also: Writer features that the caller implements itself.
+        own_commit: False for a commit that another writer has already made: only its form is checked.
     """
     error = partial(ProtocolError, table=paths.table, version=version)
     metadatas = [a for a in actions if isinstance(a, Metadata)]
     protocols = [a for a in actions if isinstance(a, Protocol)]
     for found in (metadatas, protocols):
         if len(found) > 1:
-            raise error(f"a commit has at most one {type(found[0]).__name__} action, this one {len(found)}")
+            raise error(f"at most one {type(found[0]).__name__} action is allowed, found {len(found)}")
     protocol_after = protocols[0] if protocols else protocol
     metadata_after = metadatas[0] if metadatas else metadata
     if protocol_after is None or metadata_after is None:
         raise error("version 0 must have protocol and metaData")
     if own_commit:
-        # a feature that is only named requires nothing of a commit without files, but of all that follow
+        # a commit without files may add a feature to the protocol that only later commits must implement
         bare = version > 0 and not any(isinstance(a, Add | Remove | Cdc) for a in actions)
         check_writable(protocol_after, table=paths.table, also={*also, *NAMEABLE} if bare else also)
     for name, file_kind in (("add", Add), ("remove", Remove)):
         if key := _repeated([a.key for a in actions if isinstance(a, file_kind)]):
             raise error(f"the file {key[0]} appears twice as {name}")
-    check_one_vector(actions, paths, version=version)
-    check_places(actions, paths)
+    check_unique_files(actions, paths, version=version)
+    check_locations(actions, paths)
     if own_commit:
         for what, names in (
             ("application id", [a.app_id for a in actions if isinstance(a, Txn)]),
@@ -106,7 +107,7 @@ def check_commit(
         ):
             if (twice := _repeated(names)) is not None:
                 raise error(f"the {what} {twice!r} appears twice; each may appear once in a commit")
-        # as the table was: a commit that removes rows may switch it on, as a replaced table does, but not off
+        # the old metadata decides: a commit that removes rows may enable it (replaced tables), not disable it
         append_only = metadata is not None and is_on(metadata, APPEND_ONLY)
         if append_only and any(isinstance(a, Remove) and a.data_change for a in actions):
             raise error(
@@ -122,8 +123,8 @@ def _repeated(values: Sequence[_T]) -> _T | None:
     return next(value for value, count in Counter(values).items() if count > 1)
 
 
-def check_one_vector(actions: Iterable[Action], paths: TablePaths, *, version: int) -> None:
-    """Refuse a commit that adds one data file under several deletion vectors: its rows would count twice."""
+def check_unique_files(actions: Iterable[Action], paths: TablePaths, *, version: int) -> None:
+    """Refuse a commit that adds a data file with several deletion vectors: its rows would count twice."""
     seen: dict[str, str] = {}
     for action in actions:
         if isinstance(action, Add):
@@ -133,11 +134,11 @@ def check_one_vector(actions: Iterable[Action], paths: TablePaths, *, version: i
                     f"the file {path} is added twice, with different deletion vectors",
                     table=paths.table,
                     version=version,
-                    suggestion="a version holds a data file once: have the writer remove the other entry",
+                    suggestion="a data file can be in a version once: have the writer remove the other entry",
                 )
 
 
-def check_places(actions: Iterable[Action], paths: TablePaths) -> None:
+def check_locations(actions: Iterable[Action], paths: TablePaths) -> None:
     """Refuse data files and deletion vectors outside of the table's root, unless the settings allow them.
 
     OutsidePathError, or ProtocolError if a path or a deletion vector is malformed.
@@ -155,10 +156,10 @@ def check_places(actions: Iterable[Action], paths: TablePaths) -> None:
 def decode_received(
     data: bytes, *, version: int, protocol: Protocol | None, metadata: Metadata | None
 ) -> list[Action]:
-    """The actions of a commit received from another engine; protocol and metadata are those before it.
+    """Decode a commit received from another engine; protocol and metadata are those before it.
 
-    LogCorruptError if some reader would not accept the bytes, ProtocolError if an action contradicts the
-    table's schema or itself.
+    LogCorruptError if some reader would refuse the bytes, ProtocolError if an action is inconsistent or
+    contradicts the table's schema.
     """
     source = f"version {version}"
     actions = decode_commit(data, source=source)
@@ -170,7 +171,7 @@ def decode_received(
     for number, line in enumerate(lines, start=1):
         _check_json(line.decode(), f"{source}, line {number}")
     if (infos := sum(isinstance(a, CommitInfo) for a in actions)) > 1:
-        raise ProtocolError(f"a commit has at most one commitInfo, this one {infos}", version=version)
+        raise ProtocolError(f"at most one commitInfo is allowed, found {infos}", version=version)
     for action in actions:
         if (kind := kind_of(action)) not in _KINDS:
             raise ProtocolError(f"a commit cannot have the action {kind[:60]!r}", version=version)
@@ -191,11 +192,11 @@ def decode_received(
 
 
 def _broken(what: str) -> LogCorruptError:
-    return LogCorruptError(what, suggestion="write one JSON object a line, in UTF-8, with one action in each")
+    return LogCorruptError(what, suggestion="write one JSON object per line, in UTF-8, each with one action")
 
 
 def _check_json(text: str, where: str) -> None:
-    """Refuse JSON that some reader's parser refuses or reads otherwise."""
+    """Refuse JSON that some reader refuses or parses differently."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -215,7 +216,7 @@ def _check_json(text: str, where: str) -> None:
                 inner += one
                 inner += one.values() if isinstance(one, dict) else ()
             elif isinstance(one, str) and "\x00" in one:
-                raise _broken(f"{where}: a text holds a NUL character")
+                raise _broken(f"{where}: a string contains a NUL character")
         level = inner
     if level:
         raise _broken(f"{where}: the JSON has more than {_MAX_DEPTH} levels")
@@ -244,7 +245,7 @@ def _check_metadata(metadata: Metadata) -> None:
     _check_json(metadata.schema_string, "schemaString")
     mode = mapping_mode(metadata)
     if mode not in ("none", "name", "id"):
-        raise ProtocolError(f"{MAPPING_MODE} is {mode[:60]!r}, and not none, name or id")
+        raise ProtocolError(f"{MAPPING_MODE} is {mode[:60]!r}, but must be none, name or id")
     _check_types(schema, mapped=mode != "none")
     columns = metadata.partition_columns
     if len(set(columns)) < len(columns):
@@ -272,9 +273,9 @@ def _check_types(schema: StructType, *, mapped: bool) -> None:
 def _check_features(
     actions: Sequence[Action], protocol: Protocol, metadata: Metadata, schema: StructType
 ) -> None:
-    """Refuse what needs a feature that the protocol does not name: readers would not look for it.
+    """Refuse a commit that uses a feature that the protocol does not list: readers would ignore it.
 
-    Only what this commit brings is judged: a table that was imported without them stays writable.
+    Only the actions of this commit count: a table that was imported without the feature stays writable.
     """
     uses = {"deletionVectors": any(isinstance(a, Add) and a.deletion_vector is not None for a in actions)}
     if any(isinstance(a, Metadata | Protocol) for a in actions):
@@ -286,7 +287,7 @@ def _check_features(
         }
     named = {name.removesuffix("-preview") for name in reader_features(protocol)}
     if missing := [name for name, is_used in uses.items() if is_used and name not in named]:
-        raise ProtocolError(f"the table uses the feature {missing[0]}, and its protocol does not name it")
+        raise ProtocolError(f"the table uses the feature {missing[0]}, but its protocol does not list it")
 
 
 def _check_files(actions: Sequence[Action], metadata: Metadata, schema: StructType) -> None:

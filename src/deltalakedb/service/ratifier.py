@@ -1,4 +1,4 @@
-"""The ratifier: receives commits that other engines made, and answers in one word once they are published."""
+"""The ratifier: ratifies and publishes commits of other engines, and answers with one word."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: how often a commit is tried again because other commits came in between
+#: maximum number of attempts, if other commits get in first
 _ATTEMPTS: Final = 6
-#: characters of an answer: a commit's own text may be part of it
+#: maximum length of an answer, which may quote the commit
 _LONGEST_LINE: Final = 4000
 #: the suffix of a database's folder in Spark's warehouse
 _DATABASE_FOLDER: Final = ".db"
@@ -56,7 +56,7 @@ _STATUS: Final[Mapping[Word, HTTPStatus]] = {
     "refused": HTTPStatus.UNPROCESSABLE_ENTITY,
     "later": HTTPStatus.SERVICE_UNAVAILABLE,
 }
-#: errors that decide about a commit; after any other the caller tries again
+#: errors that are final for a commit; after any other the client tries again
 _REFUSALS: Final = (ProtocolError, LogCorruptError, AddressError, InvalidArgumentError, TableExistsError)
 
 
@@ -64,10 +64,10 @@ class Answer(NamedTuple):
     """The answer to an engine.
 
     Attributes:
-        word: ``committed``: the version is ratified and in the log. ``taken``: it is another commit's.
-            ``published``: the log has everything that it may have. ``elsewhere``: no table of the catalog.
-            ``held``: paused or frozen. ``refused``: the commit is not allowed. ``later``: try again.
-        text: The same in one line, with what to do.
+        word: ``committed``: the version is ratified and in the log. ``taken``: another commit has it.
+            ``published``: the log has every ratified commit. ``elsewhere``: not a table of the catalog.
+            ``held``: paused, frozen or importing. ``refused``: the commit is invalid. ``later``: try again.
+        text: One line that says what happened and what to do.
     """
 
     word: Word
@@ -82,7 +82,7 @@ _ELSEWHERE: Final = Answer("elsewhere", "the location belongs to no table of the
 
 
 class Ratifier:
-    """Commits of other engines to the tables of a catalog. Any number of threads may call it.
+    """Ratifies commits of other engines to the tables of a catalog. It is thread-safe.
 
     Args:
         database: The catalog.
@@ -95,7 +95,7 @@ class Ratifier:
         self._locations = TableLocations(database, tables or {})
 
     def publish(self, path: str) -> Answer:
-        """Publish everything that is ratified of a table, before an engine lists its log.
+        """Publish all ratified commits of a table, before an engine lists its log.
 
         The path is the URI of any file in the log.
         """
@@ -109,7 +109,7 @@ class Ratifier:
             return _failed(error)
 
     def commit(self, path: str, data: bytes) -> Answer:
-        """Ratify and publish one commit. Sent again with the same bytes, it is answered as before.
+        """Ratify and publish one commit. The same bytes sent again get the same answer.
 
         The path is the URI of the commit file, which names table and version.
         """
@@ -124,7 +124,7 @@ class Ratifier:
                     return answer
         except DeltaSqlError as error:
             return _failed(error)
-        return Answer("later", "other commits to the table kept coming in between; send this one again")
+        return Answer("later", "other writers kept committing to the table first; send this commit again")
 
     def _attempt(self, location: str, version: int, data: bytes) -> Answer | None:
         """Try once; None if the table changed meanwhile."""
@@ -137,21 +137,19 @@ class Ratifier:
             if answer is None or answer.word != "refused":
                 return answer
             # the writer wrote its data files before it sent the commit
-            left = "data files that this write put there stay, and may be deleted"
+            left = "the data files of this write are still there, and may be deleted"
             return Answer("refused", f"{answer.text}; {left}")
         if version <= table.head.version:
             return self._existing(table, version, data)
         return self._held(table) or self._receive(table, version, data)
 
     def _create(self, location: str, version: int, data: bytes) -> Answer | None:
-        """Version 0 of a table that the catalog does not know yet."""
+        """Commit version 0 of a table that the catalog does not know yet."""
         name = self._locations.new_name(location) if version == 0 else None
         if name is None or self._has(location, 0):
             return _ELSEWHERE
         if outbox.all_paused(self.database):
-            return Answer(
-                "held", "publishing is paused for the whole catalog; `deltasql mirror resume` ends that"
-            )
+            return Answer("held", "publishing is paused for the whole catalog; run `deltasql mirror resume`")
         try:
             return self._receive(NewTable(name, location), version, data)
         except TableExistsError:
@@ -169,53 +167,53 @@ class Ratifier:
         return self._ratified(registry.find(self.database, table.name), version)
 
     def _ratified(self, table: Table, version: int) -> Answer:
-        """The answer to a ratified commit, whose writer looks for the file at once."""
+        """The answer for a ratified commit; its writer expects the file in the log."""
         trouble = self._publish(table)
         status = outbox.status_of(self.database, table.name)
         if status is None or status.published_version >= version:
             return Answer("committed", f"{table.name} has version {version}")
         later = Answer("later", "another process is about to publish it")
         why = trouble or self._held(table) or later
-        stands = f"version {version} of {table.name} is ratified and stands, but is not in the log yet"
-        return Answer(why.word, f"{stands}: {why.text}")
+        unpublished = f"version {version} of {table.name} is ratified, but not in the log yet"
+        return Answer(why.word, f"{unpublished}: {why.text}")
 
     def _existing(self, table: Table, version: int, data: bytes) -> Answer | None:
-        """The answer for a version that exists: this very commit, sent again, or another one."""
+        """The answer for a version that exists: the same commit, sent again, or another one."""
         if is_ratified(self.database, table, version, data):
             logger.info("%s: version %d was sent again", table.name, version)
             return self._ratified(table, version)
         if (missing := self._publish(table) or self._held(table)) is not None:
-            return missing  # its writer could not read the winner
+            return missing  # the writer could not read the version
         if version == 0 and not self._has(table.location, table.head.version):
             raise TableExistsError(
-                f"the catalog has the table {table.name} at version {table.head.version}, and its files are "
-                "gone",
+                f"the catalog has the table {table.name} at version {table.head.version}, but its files are "
+                "missing",
                 table=table.name,
                 suggestion=f"`deltasql drop {table.name}` removes it from the catalog, so that it can be "
-                f"created again; `deltasql mirror repair {table.name}` writes its log again",
+                f"created again; `deltasql mirror repair {table.name}` rewrites its log",
             )
         logger.info("%s: version %d is taken", table.name, version)
         return Answer("taken", f"{table.name} has another version {version}")
 
     def _publish(self, table: Table) -> Answer | None:
-        """Publish what waits; an answer if that is not possible now, and may be later."""
+        """Publish unpublished commits; return an answer only if that failed."""
         options = self._coordinator.storage_options(table.location)
         done = publish(self.database, table, storage_options=options)
         return None if done.error is None else Answer("later", _line(done.error))
 
     def _held(self, table: Table) -> Answer | None:
-        """The answer of a table that takes no commits of other engines now."""
+        """The answer if a table does not accept commits of other engines now."""
         status = outbox.status_of(self.database, table.name)
         if status is None:
             return None
         if status.state == "frozen":
             why = f"the table {table.name} is frozen: {status.state_reason}; {FROZEN_HINT}"
         elif status.state == "importing":
-            why = f"the table {table.name} is being imported; `deltasql import-status` shows how far"
+            why = f"the table {table.name} is being imported; `deltasql import-status` shows the progress"
         elif status.paused:
             why = (
-                f"publishing of the table {table.name} is paused, and Spark could not see its own commit; "
-                f"`deltasql mirror resume {table.name}` (or without a name, for the whole catalog) ends that"
+                f"publishing of the table {table.name} is paused, so Spark could not see its own commit; "
+                f"run `deltasql mirror resume {table.name}` (or without a name, for the whole catalog)"
             )
         else:
             return None
@@ -227,7 +225,7 @@ class Ratifier:
 
 
 def _failed(error: DeltaSqlError) -> Answer:
-    """The answer to an error: what cannot be decided is never a yes."""
+    """The answer for an error, which never means that the commit succeeded."""
     if isinstance(error, TableFrozenError):
         return Answer("held", _line(error))
     word: Word = "refused" if isinstance(error, _REFUSALS) else "later"
@@ -268,7 +266,7 @@ def parse_log_uri(text: str) -> tuple[str | None, str]:
     try:
         return normal_location(f"{parts.scheme}://{parts.netloc}{root}"), unquote(name)
     except AddressError:
-        return None, unquote(name)  # a file system that no catalog knows
+        return None, unquote(name)  # an unsupported file system
 
 
 class TableLocations:
@@ -279,7 +277,7 @@ class TableLocations:
         self._named = {_key(normal_location(at)): validate_table_name(name) for name, at in named.items()}
 
     def find(self, location: str) -> Table | None:
-        """The table at a location, also if a link or another scheme leads to it."""
+        """The table at a location, also by a link or another scheme."""
         if (found := registry.find_location(self._database, location)) is not None:
             return found
         key = _key(location)
@@ -288,9 +286,9 @@ class TableLocations:
                 return table
             if _may_be_same(key, other):
                 raise AddressError(
-                    f"{location} may be the table {table.name} at {table.location}: one names no account",
+                    f"{location} may be the table {table.name} at {table.location}: one has no account",
                     table=table.name,
-                    suggestion="let both name it: abfss://container@account.dfs.core.windows.net/…",
+                    suggestion="use URLs with the account for both: abfss://container@account.dfs.core.windows.net/…",
                 )
         return None
 
@@ -306,7 +304,7 @@ class TableLocations:
             return None
         *folders, last = key.removeprefix(f"{above}/").split("/")
         if any(part.startswith(_HIDDEN) for part in (*folders, last)):
-            return None  # scratch tables, and folders that engines keep for themselves
+            return None  # scratch tables, and internal folders of engines
         parts = [*(folder.removesuffix(_DATABASE_FOLDER) for folder in folders), last]
         if any("." in part for part in parts):
             raise AddressError(
@@ -319,9 +317,9 @@ class TableLocations:
         return ((_key(table.location), table) for table in registry.list_tables(self._database))
 
     def _refuse_nesting(self, location: str, key: str, root: str | None) -> None:
-        """Refuse a table around or inside another: a vacuum of the outer would delete the inner's files."""
+        """Refuse nested tables: a vacuum of the outer one would delete files of the inner one."""
         if root is not None and (key == root or _is_below(root, key)):
-            what = "is the catalog's root" if key == root else f"has the catalog's root {root} in it"
+            what = "is the catalog's root" if key == root else f"contains the catalog's root {root}"
             raise AddressError(
                 f"{location} {what}: a table there would contain all others",
                 suggestion=f"write to a folder below it: {root.rstrip('/')}/NAME becomes the table NAME",
@@ -329,11 +327,11 @@ class TableLocations:
         for other, table in self._tables():
             inside = key.removeprefix(f"{other}/").split("/")
             if _is_below(other, key):
-                what = f"has the table {table.name} in it, at {table.location}"
-                hint = "write to a folder without other tables in it"
+                what = f"contains the table {table.name} at {table.location}"
+                hint = "write to a folder that contains no other tables"
             elif _is_below(key, other) and not any(part.startswith(_HIDDEN) for part in inside):
                 what = f"is inside the folder of the table {table.name} at {table.location}"
-                hint = "write to a folder beside it, or to the table's own"
+                hint = "write to a folder beside it, or to the table itself"
             else:
                 continue
             raise AddressError(f"{location} {what}", table=table.name, suggestion=hint)
@@ -344,7 +342,7 @@ def _is_below(key: str, other: str) -> bool:
 
 
 def _key(location: str) -> str:
-    """One text for all spellings of a location; in Azure ``az://container@account/path``."""
+    """The canonical form of a location; in Azure ``az://container@account/path``."""
     if is_local(location):
         return os.path.realpath(location)
     if location.partition("://")[0] not in _AZURE:
@@ -355,7 +353,7 @@ def _key(location: str) -> str:
 
 
 def _may_be_same(key: str, other: str) -> bool:
-    """Whether two locations in Azure differ only in that one names no account, such as az://container/…."""
+    """Whether two locations in Azure differ only in that one has no account, such as az://container/…."""
     if not (key.startswith("az://") and other.startswith("az://")):
         return False
     (box, _, mine), (same, _, theirs) = key.partition("@"), other.partition("@")

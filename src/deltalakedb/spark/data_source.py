@@ -51,7 +51,7 @@ from deltalakedb.table.locations import is_local
 from deltalakedb.table.read.change_feed import Change, ChangeLog, read_changes
 from deltalakedb.table.read.scan import Vectors, arrow_schema, conformed, known, raw_table
 from deltalakedb.table.restore import missing_files
-from deltalakedb.table.roots import reading, root_at, undo
+from deltalakedb.table.roots import delete_new_files, reading, root_at
 from deltalakedb.table.scratch import ErrorContext, translate_errors
 from deltalakedb.table.write.parquet import write_files
 from deltalakedb.table.write.plan import plan_append
@@ -658,7 +658,8 @@ class _Writer(DataSourceArrowWriter):
             self._delete_files(messages)
 
     def _delete_files(self, messages: _Messages) -> None:
-        undo(root_at(self.location, self.storage_options).placed(a.path for a in _written(messages)))
+        root = root_at(self.location, self.storage_options)
+        delete_new_files(root.placed(a.path for a in _written(messages)))
 
 
 def _written(messages: _Messages) -> list[Add]:

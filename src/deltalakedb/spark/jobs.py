@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: seconds between two looks at a job
+#: seconds between two calls of ``look``
 _INTERVAL_S: Final = 1.0
 #: the rows in which tasks return values: a pickled value, or the error that ended the task
 _RESULT_DDL: Final = "ok boolean, payload binary"
@@ -30,7 +30,7 @@ _RESULT: Final = pa.schema([("ok", pa.bool_()), ("payload", pa.binary())])
 
 
 def split_rows(rows: int, size: int, windows: int, begun: Collection[int] = ()) -> list[range]:
-    """Ranges of at most so many windows; windows whose first row is in `begun` are left out."""
+    """Split rows into ranges of at most `windows` windows, without those whose first row is in `begun`."""
     ranges: list[range] = []
     for begin in range(0, rows, size):
         if begin in begun:
@@ -55,10 +55,10 @@ def run_tasks(
     work: Callable[[int], Iterator[T]],
     look: Callable[[], None] = lambda: None,
 ) -> list[T]:
-    """The values that `work` yields for each number below a count, one task per number.
+    """Run `work` in one task for each number below a count, and return the values that it yields.
 
-    `look` is called now and then while the job runs. Of errors of tasks, the first that is not transient is
-    raised: Spark repeats a task after others. See `run_monitored` for the rest.
+    `look` is called every second while the job runs. Spark repeats a task after a transient error; the first
+    other error of a task is raised. See `run_monitored` for errors of Spark.
     """
 
     def result(value: Any, *, ok: bool = True) -> pa.RecordBatch:
@@ -79,7 +79,7 @@ def run_tasks(
         # as Arrow, since payloads are large: rows would be pickled once more on their way
         for batch in frame.toArrow().to_batches():
             for ok, payload in zip(batch.column("ok"), batch.column("payload"), strict=True):
-                # tasks run our own code: what they pickle is ours
+                # the payload is trusted: tasks run our own code
                 value = pickle.loads(payload.as_buffer())  # noqa: S301
                 if not ok.as_py():
                     raise value
@@ -90,7 +90,7 @@ def run_tasks(
 
 
 def run_monitored(spark: SparkSession, job: Callable[[], T], look: Callable[[], None]) -> T:
-    """Run a job in a thread and call `look` meanwhile; an error of `look` ends the job.
+    """Run a job in a thread and call `look` every second; an error of `look` cancels the job.
 
     Raises:
         OperationError: Spark could not run it.
@@ -127,11 +127,11 @@ def _translate_spark_error(error: BaseException) -> DeltaSqlError | None:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any("No module named 'deltalakedb'" in line for line in lines):
         return SparkSetupError(
-            "Spark's executors do not have deltalakedb",
+            "deltalakedb is not installed on Spark's executors",
             suggestion="install it in their Python, or ship it (spark.archives); see PYSPARK_PYTHON",
         )
     reasons = [line for line in lines if "Error: " in line and "PythonException" not in line]
     return OperationError(
         f"a Spark job failed: {reasons[-1] if reasons else (lines or ['no reason is given'])[0]}",
-        suggestion="check the executors' logs; finished work stays, so the same call continues from there",
+        suggestion="check the executors' logs, then repeat the call; it resumes after the finished tasks",
     )

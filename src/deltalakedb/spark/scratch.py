@@ -73,14 +73,14 @@ if TYPE_CHECKING:
 _PARTS: Final = "spark.databricks.delta.snapshotPartitions"
 _FILES_PER_PART: Final = 5_000
 _MOST_PARTS: Final = 50
-#: what delta-spark adds to the checksum of a log without files
+#: fields of delta-spark in the checksum of a log without files
 _NO_FILES: Final = {
     "numDeletedRecordsOpt": 0,
     "numDeletionVectorsOpt": 0,
     "allFiles": [],
     "deletedRecordCountsHistogramOpt": {"deletedRecordCounts": [0] * 10},
 }
-#: the logs that a session has for its reads, by a hash of their content
+#: the paths of a session's logs for reads, by a hash of their content
 _logs: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
 #: Hadoop's names of URL schemes
 _HADOOP: Final = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
@@ -88,12 +88,12 @@ _AZURE: Final = ("az", "adl", "azure", "abfs", "abfss")
 #: storage options that name an account, and an endpoint other than that of Azure's public cloud
 _ACCOUNT: Final = ("azure_storage_account_name", "account_name")
 _ENDPOINT: Final = ("azure_storage_endpoint", "azure_endpoint", "endpoint")
-#: the partitions that operations in progress have asked for, by session
-_asked: defaultdict[str, list[int]] = defaultdict(list)
-_asking = threading.Lock()
+#: the numbers of partitions that operations in progress need, by session
+_needed_parts: defaultdict[str, list[int]] = defaultdict(list)
+_parts_lock = threading.Lock()
 #: a scratch log has one version
 _FIRST: Final = commit_path(0)
-#: locations that the executors of a session are known to see
+#: locations that the executors of a session can read, as far as is known
 _shared: weakref.WeakKeyDictionary[SparkSession, set[str]] = weakref.WeakKeyDictionary()
 #: how Spark and Java report a missing file
 _FILE_MISSING: Final = ("FileNotFoundException", "FILE_NOT_EXIST", "NoSuchFileException", "does not exist")
@@ -117,7 +117,7 @@ def runs_here(spark: SparkSession) -> bool:
 
 
 def require_shared_path(spark: SparkSession, location: str, probe: str, *, table: str) -> None:
-    """Check that executors on other machines see a table's files under the driver's path, once per location.
+    """Check once per location that executors on other machines find a table's files at the driver's path.
 
     Spark itself would report missing files, or write them to disks of other machines. The probe is a
     non-empty text file, or a folder in which to create one.
@@ -129,7 +129,7 @@ def require_shared_path(spark: SparkSession, location: str, probe: str, *, table
             raise UnsupportedOperationError(
                 f"executors cannot reach the scratch table of {location}: it is on the driver's disk",
                 table=table,
-                suggestion="write from a local session, or give the table a location that all machines mount",
+                suggestion="write from a local session, or move the table to a disk that all machines mount",
             )
         return
     with ExitStack() as stack:
@@ -164,7 +164,7 @@ def _is_readable(spark: SparkSession, file: Path) -> bool:
 
 
 def spark_path(location: str, options: Mapping[str, str] | None = None) -> str:
-    """A location as the URL of Hadoop's file systems.
+    """The Hadoop URL of a location.
 
     In Azure, storage options and the environment name the account if the URL does not.
 
@@ -205,18 +205,18 @@ def read_files(
     if (place := known.get(key)) is None:
         place = _write_read_log(spark, encode_commit([_initial_commit_info(snapshot)]) + state, root, table)
         with log_parts(spark, len(provided)):
-            # reads the log now, while the setting for short logs holds
+            # reads the log now, while the setting for short logs applies
             spark.sql(f"DESCRIBE DETAIL {path_name(place)}").collect()
         known[key] = place
     return spark.read.format("delta").load(place)
 
 
 def _write_read_log(spark: SparkSession, log: bytes, root: Root, table: str) -> str:
-    """Write a log of one version for a session to read; the folder's path for Spark."""
+    """Write a log of one version for a session to read; return the folder's path for Spark."""
     here = runs_here(spark)
     above = tempfile.mkdtemp(prefix="deltasql-spark-") if here else root.location
     options = None if here else root.options
-    # the log store recognises the folder's name and asks no service about it
+    # the log store recognises the folder's name and sends no request to the service
     place = f"{above}/{WORK_FOLDER}/{work_name()}"
     store = open_store(place, options)
     store.put(_FIRST, log)
@@ -275,7 +275,7 @@ def open_at(
 ) -> TableHandle:
     """Open a table at a version or a time, by default at the newest version."""
     if version is not None and timestamp is not None:
-        raise InvalidArgumentError("a version and a timestamp exclude each other", suggestion="give one")
+        raise InvalidArgumentError("version and timestamp exclude each other", suggestion="pass only one")
     table = TableHandle.open(uri, version=version, storage_options=storage_options)
     if timestamp is not None:
         table.load_at(instant_ms(timestamp), strict=True)
@@ -283,10 +283,10 @@ def open_at(
 
 
 def other_query(app_id: str, batch: int, recorded: int, *, table: str | None = None) -> InvalidArgumentError:
-    """The error for a batch whose number is taken under its application id, by another query."""
+    """The error if another query has committed a batch with this number and application id."""
     return InvalidArgumentError(
         f"another query has committed batch {recorded} as application {app_id!r}: batch {batch} of this one "
-        "would be taken for a repetition, and its rows would be lost",
+        "would be skipped as a repetition, and its rows would be lost",
         table=table,
         suggestion="a query with a new checkpoint location needs a new application id (app_id of "
         "foreach_batch, the option appId of a sink); no two queries may share one",
@@ -294,17 +294,17 @@ def other_query(app_id: str, batch: int, recorded: int, *, table: str | None = N
 
 
 def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadSet]:
-    """The files whose rows an operation may rewrite, and what its result then depends on.
+    """The files whose rows an operation may rewrite, and its read set.
 
     Raises:
-        UnsupportedOperationError: Some are files of an open transaction, whose commit assigns their row ids.
+        UnsupportedOperationError: An open transaction wrote some of them, and they have no row ids yet.
     """
     source, snapshot = table.source, table.snapshot
     files = list(source.adds(where))
     tracked = tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, ROW_TRACKING)
     if tracked and any(add.base_row_id is None for add in files):
         raise UnsupportedOperationError(
-            "rows of this transaction get their row ids when it commits, and cannot be rewritten before",
+            "rows of this transaction get their row ids at the commit, and cannot be rewritten before",
             table=table.name,
             suggestion="commit first, or combine the two operations into one",
         )
@@ -333,7 +333,7 @@ def run_on_scratch(
     reads: ReadSet,
     replaced: Callable[[Sequence[Action]], list[Action]] | None = None,
 ) -> tuple[Mapping[str, Any], Committed | None] | None:
-    """Run an operation of delta-spark on some files of a table, and commit what it did.
+    """Run an operation of delta-spark on some files of a table, and commit its changes.
 
     Args:
         spark: The session.
@@ -342,7 +342,7 @@ def run_on_scratch(
         read: The snapshot that the operation began with, before the files were listed.
         files: The files that delta-spark sees.
         reads: What the operation depends on, for the check for conflicts.
-        replaced: Further removes for what delta-spark did, of files that it does not see.
+        replaced: Returns removes of further files, which delta-spark does not see, for its actions.
 
     Returns:
         delta-spark's metrics, and the commit (None in a transaction); None if there was nothing to do.
@@ -373,7 +373,7 @@ class SparkScratchTable(ScratchTable):
     def write_spark_log(
         self, snapshot: Snapshot, adds: Sequence[Add], domains: Mapping[str, DomainMetadata]
     ) -> None:
-        """Write the log that makes this folder the table, with everything that delta-spark looks at."""
+        """Write the log that makes this folder a Delta table for delta-spark."""
         self._version = 0
         provided = self._work.provide(adds)
         self._provided.update((ours.path, (ours, add)) for ours, add in zip(provided, adds, strict=True))
@@ -422,34 +422,33 @@ class SparkScratchTable(ScratchTable):
 
 @contextmanager
 def log_parts(spark: SparkSession, files: int) -> Iterator[None]:
-    """Let delta-spark read a scratch log in few tasks: fifty would take longer than the operation.
+    """Let delta-spark read a scratch log in few tasks: its default of 50 takes longer than the operation.
 
-    The setting belongs to the session, and several threads may use it at once: the last one unsets it. A
-    value that the user has set stays.
+    Threads share the session and its setting: the last one unsets it. A value set by the user stays.
     """
     found = getattr(spark, "_jsparkSession", None)  # several Python objects may share a session
-    asked = _asked[str(spark.session_id if found is None else found.sessionUUID())]  # type: ignore[attr-defined]
+    needed = _needed_parts[str(spark.session_id if found is None else found.sessionUUID())]  # type: ignore[attr-defined]
     wanted = min(_MOST_PARTS, 1 + files // _FILES_PER_PART)
-    with _asking:
-        if ours := _parts_are(spark, asked):
-            asked.append(wanted)
-            spark.conf.set(_PARTS, str(max(asked)))
+    with _parts_lock:
+        if ours := _is_our_setting(spark, needed):
+            needed.append(wanted)
+            spark.conf.set(_PARTS, str(max(needed)))
     try:
         yield
     finally:
         if ours:
-            with _asking:
-                ours = _parts_are(spark, asked)
-                asked.remove(wanted)
-                if ours and asked:
-                    spark.conf.set(_PARTS, str(max(asked)))
+            with _parts_lock:
+                ours = _is_our_setting(spark, needed)
+                needed.remove(wanted)
+                if ours and needed:
+                    spark.conf.set(_PARTS, str(max(needed)))
                 elif ours:
                     spark.conf.unset(_PARTS)
 
 
-def _parts_are(spark: SparkSession, asked: Sequence[int]) -> bool:
-    """Whether the setting is what operations have asked for: otherwise it is the user's."""
-    return spark.conf.get(_PARTS, None) == (str(max(asked)) if asked else None)
+def _is_our_setting(spark: SparkSession, needed: Sequence[int]) -> bool:
+    """Whether operations have set the value; otherwise the user has."""
+    return spark.conf.get(_PARTS, None) == (str(max(needed)) if needed else None)
 
 
 @contextmanager
@@ -470,7 +469,7 @@ def translate_delta_errors(about: ErrorContext) -> Iterator[None]:
 
 
 def _java_message(error: Any) -> str:
-    """The message at the bottom of a Java error, or of the error that PySpark failed to convert."""
+    """The message of the innermost cause of a Java error, or of the error that PySpark failed to convert."""
     at: Any = error
     while at is not None:
         java, message = getattr(at, "java_exception", None), None

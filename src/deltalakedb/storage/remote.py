@@ -1,4 +1,4 @@
-"""Object stores through obstore: creation decided by the store, errors typed, secrets kept out of them."""
+"""Object stores through obstore: atomic creation, typed errors, no secrets in messages."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _SCHEMES = "s3, s3a, gs, az, adl, azure, abfs, abfss, http or https"
 _URL = re.compile(r"https?://[^\s\"')]+", re.ASCII)
 _DEBUG = "Debug source:"
 _READ_AHEAD = 1 << 20
-#: S3 answers 409 when two creations race: neither "exists" nor "does not exist", so ask again
+#: S3 answers 409 when two creations race: the object may not exist, so try again
 _CREATE_ATTEMPTS = 5
 #: files up to this size are sent in one request, larger ones in parts
 _ONE_REQUEST = 32 << 20
 _CHUNK = 8 << 20
 _UPLOADS = 4
-#: objects that one request deletes
+#: maximum number of objects that one request deletes
 _DELETES = 1000
 _PROVIDERS = ("AWS_", "AZURE_", "GOOGLE_")
 _WRITING = ("create", "write")
 _STATUS = re.compile(r"status code: (\d{3})", re.ASCII)
 _BACKOFF = {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=15), "base": 2}
-#: a store that does not answer is an error within half a minute, unless the options say otherwise
+#: a store that does not respond raises an error within half a minute, unless options change that
 _RETRY_DEFAULTS: dict[str, Any] = {
     "max_retries": 6,
     "retry_timeout": timedelta(seconds=30),
@@ -81,9 +81,9 @@ class RemoteStore(Store):
 
         InvalidArgumentError if its scheme is unknown, ConfigError if a storage option is unknown or wrong.
         """
-        # connections and fetched credentials are shared; a changed environment needs new ones
-        around = ((k, v) for k, v in os.environ.items() if k.startswith(_PROVIDERS))
-        store, secrets = _client(location, tuple(sorted(options.items())), tuple(sorted(around)))
+        # clients share connections and credentials; a changed environment needs a new client
+        environment = ((k, v) for k, v in os.environ.items() if k.startswith(_PROVIDERS))
+        store, secrets = _client(location, tuple(sorted(options.items())), tuple(sorted(environment)))
         return cls(store, location=location, options=options, secrets=secrets)
 
     def __repr__(self) -> str:
@@ -111,7 +111,7 @@ class RemoteStore(Store):
         return cast("BinaryIO", io.BufferedReader(raw, _READ_AHEAD))
 
     def head(self, path: str) -> ObjectMeta:
-        with self._translated("look at", path):
+        with self._translated("access", path):
             return _meta(obstore.head(self._store, checked_path(path)))
 
     def list(
@@ -124,7 +124,7 @@ class RemoteStore(Store):
                 listed = obstore.list_with_delimiter(self._store, prefix or None)
                 found = [_meta(item) for item in listed["objects"]]
             else:
-                # only the flat listing can begin in the middle, which saves most of a long log's pages
+                # only a flat listing can start after a path, which saves most pages of a long log
                 chunks = obstore.list(self._store, prefix or None, offset=start_after, chunk_size=1000)
                 found = [_meta(item) for chunk in chunks for item in chunk]
         wanted = [
@@ -161,8 +161,8 @@ class RemoteStore(Store):
             obstore.put(self._store, checked_path(path), data, use_multipart=False)
 
     def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
-        # A large file is sent in parts and appears with the last one. Stores cannot make such an upload
-        # conditional, so an object that another writer puts in that moment is replaced.
+        # A large file is sent in parts and becomes visible with the last one. Stores cannot make such an
+        # upload conditional, so it replaces an object that another writer creates at the same time.
         with Translated("read", source):
             small = source.stat().st_size <= _ONE_REQUEST
             content = source.open("rb")
@@ -177,7 +177,7 @@ class RemoteStore(Store):
         return True
 
     def begin(self, path: str) -> Upload:
-        """A new object to write to; it appears, whole, when it is finished."""
+        """Begin a new object; it becomes visible when it is finished."""
         sizes: dict[str, Any] = {"buffer_size": _CHUNK, "max_concurrency": _UPLOADS}
         with self._translated("create", path):
             return Upload(self, path, obstore.open_writer(self._store, checked_path(path), **sizes))
@@ -230,7 +230,7 @@ class RemoteStore(Store):
 
 
 class Upload(io.RawIOBase):
-    """A file to write to; nothing is visible before `finish`, and after `discard` nothing is left."""
+    """An object being written: `finish` makes it visible, `discard` deletes it."""
 
     def __init__(self, store: RemoteStore, path: str, writer: Any) -> None:
         self._store, self._path, self._writer = store, path, writer
@@ -252,7 +252,7 @@ class Upload(io.RawIOBase):
         return view.nbytes
 
     def finish(self) -> int:
-        """Make the object appear; its size."""
+        """Make the object visible; return its size."""
         if not self._over:
             with self._store._translated("write", self._path):  # noqa: SLF001
                 self._writer.close()
@@ -272,7 +272,7 @@ class Upload(io.RawIOBase):
 def _client(
     location: str, given: tuple[tuple[str, str], ...], _environment: tuple[Any, ...]
 ) -> tuple[Any, tuple[str, ...]]:
-    """obstore's client for a location, the same for the same options and environment, and the secrets."""
+    """obstore's client for a location, cached by options and environment, and the secrets to redact."""
     options, url = split_options(dict(given)), urlsplit(location)
     secrets = (*options.secrets, *(text for text in (url.query, url.password) if text))
     settings: dict[str, Any] = {"config": options.config, "client_options": options.client}
@@ -282,13 +282,13 @@ def _client(
         return from_url(location, **settings), secrets
     except obx.UnknownConfigurationKeyError as e:
         raise ConfigError(
-            f"a storage option is unknown to {_public(location)}: {_redacted(e, secrets)[0]}",
+            f"unknown storage option for {_public(location)}: {_redacted(e, secrets)[0]}",
             suggestion="check its spelling against deltalake's storage options for that store",
         ) from None
     except _ERRORS as e:
         raise InvalidArgumentError(
             f"cannot open {_public(location)}: {_redacted(e, secrets)[0]}",
-            suggestion=f"give a local path or a URL that begins with {_SCHEMES}, and its storage options",
+            suggestion=f"pass a local path or a URL that begins with {_SCHEMES}, and its storage options",
         ) from None
 
 
@@ -297,17 +297,17 @@ os.register_at_fork(after_in_child=_client.cache_clear)
 
 
 def _typed(error: BaseException, text: str, *, writing: bool) -> StorageError:
-    # if obstore has no class for the server's answer, only its text contains the status
+    # if obstore has no class for the response, only its text contains the status
     status = match[1] if (match := _STATUS.search(str(error))) else ""
     missing = isinstance(error, FileNotFoundError | obx.NotFoundError)
     if missing or status == "404":
-        # to list or to write, a store needs nothing to exist except the bucket
+        # a list or a write can only fail with 404 if the bucket does not exist
         place = "the bucket or container does not exist: check the location, the endpoint and the region"
         bucket = writing or not missing
-        return StorageMissingError(text, suggestion=place if bucket else "check the path: nothing is there")
+        return StorageMissingError(text, suggestion=place if bucket else "check the path: no object has it")
     denied = isinstance(error, PermissionError | obx.PermissionDeniedError | obx.UnauthenticatedError)
     if denied or status in ("401", "403"):
-        hint = "check the credentials and their rights on this path: they come from storage_options, "
+        hint = "check the credentials and their permissions on this path: they come from storage_options, "
         hint += 'from [storage."URL"] in the settings, or from the environment'
         return StorageAccessError(text, suggestion=hint)
     if isinstance(error, obx.InvalidPathError | obx.NotSupportedError | ValueError):
@@ -318,7 +318,7 @@ def _typed(error: BaseException, text: str, *, writing: bool) -> StorageError:
 
 
 def _redacted(error: BaseException, secrets: tuple[str, ...]) -> tuple[str, bool]:
-    """The error's text without secrets, and whether it had none."""
+    """The error's text without secrets, and whether it is unchanged."""
     full = str(error)
     text = _URL.sub(lambda url: url[0].partition("?")[0], full)
     for secret in secrets:
@@ -345,7 +345,7 @@ _PROVIDER = re.compile(r"^(aws|azure|google|gcp|gcs)_")
 _SECRET = re.compile(
     r"secret|key|token|sas|password|credential|service_account|authorization|header", re.ASCII
 )
-#: delta-rs's own settings, which are not for a store
+#: settings of delta-rs that do not concern the store
 _IGNORED = re.compile(
     r"(aws_s3_)?allow_unsafe_rename$|mount_allow_unsafe_rename$|aws_s3_locking_provider$|delta_dynamo|dynamo"
     r"|.*_dynamodb$|object_store_concurrency_limit$|aws_s3_pool_idle_timeout|aws_s3_get_internal_server"
@@ -397,7 +397,7 @@ class StoreOptions:
 def split_options(options: Mapping[str, str]) -> StoreOptions:
     """Split storage options into those of the provider, the HTTP client and the retries.
 
-    ConfigError if a value has a wrong form; the message names the option, not the value.
+    ConfigError if a value is invalid; the message names the option, not the value.
     """
     config: dict[str, str] = {}
     groups: dict[str, dict[str, Any]] = {"client": {}, "retry": {}, "backoff": {}}
@@ -412,7 +412,7 @@ def split_options(options: Mapping[str, str]) -> StoreOptions:
             try:
                 groups[group][bare.removeprefix("backoff_config.")] = parse(text)
             except (ValueError, KeyError, OverflowError):
-                what = f"storage option {name} has a wrong value"
+                what = f"storage option {name} has an invalid value"
                 raise ConfigError(what, suggestion=f"set it to {form}") from None
         elif bare == "s3_addressing_style":
             config["virtual_hosted_style_request"] = "true" if text.lower() == "virtual" else "false"

@@ -31,7 +31,7 @@ from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import PlacedFile, Root, reading, root_at, undo
+from deltalakedb.table.roots import PlacedFile, Root, delete_new_files, reading, root_at
 from deltalakedb.table.sources import Source, SqlSource, check_open, open_source, version_at
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def commit(database: Database, intent: WriteIntent) -> Committed:
     options = {} if intent.root is None else {intent.root.location: intent.root.options}
     (done,) = Coordinator(database, options).commit(
         CommitRequest([change], statements=intent.statements),
-        delete_files=lambda: undo(intent.files),
+        delete_files=lambda: delete_new_files(intent.files),
         checkpoints={intent.table.location: intent.hooks},
     )
     if done.replayed:

@@ -16,7 +16,7 @@ from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.table.arguments import epoch_ms, whole_number
 from deltalakedb.table.handle import DEFAULT_HOOKS, Hooks, TableHandle, commit_info
-from deltalakedb.table.roots import Root, located
+from deltalakedb.table.roots import Root, store_for
 from deltalakedb.table.scratch import removes
 from deltalakedb.table.sources import Source, SqlSource
 
@@ -187,7 +187,7 @@ def missing_files(root: Root, paths: Sequence[str]) -> list[str]:
     listed = {m.path for m in root.store.list("", recursive=True)} if len(paths) >= _LIST_FROM else None
 
     def exists(path: str) -> bool:
-        store, name = located(root, root.paths.resolve(path))
+        store, name = store_for(root, root.paths.resolve(path))
         return name in listed if listed is not None and store is root.store else store.exists(name)
 
     return [path for path in paths if not exists(path)]

@@ -1,4 +1,4 @@
-"""A table's root, on a disk or in an object store: the one seam between operations and their data files.
+"""A table's root, on a disk or in an object store: all access of operations to data files.
 
 Scratch tables see the files of a local root by links or absolute paths, and those of a remote one as copies.
 New files are renamed into place on a disk, and uploaded to a store. Both kinds have the same methods.
@@ -66,7 +66,7 @@ _LOCK: Final = ".held"
 @dataclass(frozen=True, eq=False)
 class _Root:
     location: str
-    #: whether the table's log may name files elsewhere
+    #: whether the table's log may reference files outside of the root
     outside: bool = False
     #: the table's name, for messages
     table: str | None = None
@@ -88,22 +88,22 @@ class LocalRoot(_Root):
     is_local: ClassVar = True
 
     def scratch_folder(self, *, reading: bool = False) -> LinkFolder | PathFolder:
-        """A folder for a scratch table; one for reading is nowhere near the table."""
+        """A folder for a scratch table, under the root unless it is for reading."""
         return PathFolder(self.paths) if reading else LinkFolder(self.paths)
 
-    def show(self, folder: Path) -> None:
-        """Let a folder have the root's files."""
+    def populate(self, folder: Path) -> None:
+        """Link the root's files into a folder."""
         root = Path(self.location)
         for entry in root.iterdir() if root.is_dir() else ():
             if entry.name not in (LOG_FOLDER, WORK_FOLDER):
                 (folder / entry.name).symlink_to(entry)
 
     def groups(self, adds: Iterable[Add]) -> Iterator[list[Add]]:
-        """Files in groups that a scan reads one after the other: here one, since links cost nothing."""
+        """Files in groups that a scan reads one after the other: a single one, since links cost nothing."""
         yield list(adds)
 
-    def take(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[Path]:
-        """Move new files of a scratch folder under the root, all or none."""
+    def move_in(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[Path]:
+        """Move new files of a scratch folder to the root, all or none."""
         moved: list[Path] = []
         try:
             for name in names:
@@ -116,10 +116,10 @@ class LocalRoot(_Root):
             for parent in {path.parent for path in moved} if fsync else ():
                 _fsync(parent)
         except OSError as error:
-            undo(moved)
+            delete_new_files(moved)
             raise StorageError(
-                f"new files could not be moved under {self.location}: {os.strerror(error.errno or 0)}",
-                suggestion="check space and rights; nothing was committed",
+                f"cannot move new files to {self.location}: {os.strerror(error.errno or 0)}",
+                suggestion="check free space and permissions; nothing was committed",
             ) from error
         return moved
 
@@ -154,21 +154,21 @@ class RemoteRoot(_Root):
             return FetchFolder(self)
         except OSError as error:
             raise StorageError(
-                f"cannot make a folder for fetched files in {self.settings.folder or tempfile.gettempdir()}: "
+                f"cannot put fetched files into {self.settings.folder or tempfile.gettempdir()}: "
                 f"{os.strerror(error.errno or 0)}",
                 suggestion="choose another with the setting remote.folder (DELTASQL_REMOTE__FOLDER)",
             ) from error
 
-    def show(self, folder: Path) -> None:
+    def populate(self, folder: Path) -> None:
         found = [m for m in self.store.list(recursive=True) if m.name.endswith(".parquet")]
         found = [m for m in found if not m.path.startswith(f"{LOG_FOLDER}/")]
         self.check_limit([m.size for m in found])
         for meta in found:
             (folder / meta.path).parent.mkdir(parents=True, exist_ok=True)
-        self.at_once([partial(self.store.fetch, meta.path, folder / meta.path) for meta in found])
+        self.run_all([partial(self.store.fetch, meta.path, folder / meta.path) for meta in found])
 
     def groups(self, adds: Iterable[Add]) -> Iterator[list[Add]]:
-        """Some files at a time, so that a scan of any size needs little space; at least one group."""
+        """Groups of limited size, so that a scan needs little disk space; at least one group."""
         group: list[Add] = []
         size = 0
         for add in adds:
@@ -179,9 +179,9 @@ class RemoteRoot(_Root):
             size += add.size
         yield group
 
-    def take(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[PlacedObject]:  # noqa: ARG002
+    def move_in(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[PlacedObject]:  # noqa: ARG002
         try:
-            self.at_once([partial(self.store.put_file, name, folder / name, new=False) for name in names])
+            self.run_all([partial(self.store.put_file, name, folder / name, new=False) for name in names])
         except BaseException:
             _delete_objects(self.store, names)
             raise
@@ -204,18 +204,18 @@ class RemoteRoot(_Root):
         return relative_to(self.location, path) or place
 
     def check_limit(self, sizes: Sequence[int]) -> None:
-        """Raise FetchLimitError if files are larger than the settings allow to fetch."""
+        """Raise FetchLimitError if the files exceed the setting remote.fetch_limit_bytes."""
         limit = self.settings.fetch_limit_bytes
         if (size := sum(sizes)) > limit:
             raise FetchLimitError(
-                f"this operation would have to fetch {len(sizes)} files of {size:,} bytes from "
-                f"{self.location}, and the setting remote.fetch_limit_bytes allows {limit:,}",
+                f"this operation needs to fetch {len(sizes)} files of {size:,} bytes from {self.location}, "
+                f"but the setting remote.fetch_limit_bytes allows {limit:,}",
                 suggestion="narrow the predicate to fewer files, raise remote.fetch_limit_bytes "
                 "(DELTASQL_REMOTE__FETCH_LIMIT_BYTES) if the disk has the space, or run it on Spark",
             )
 
-    def at_once(self, transfers: Sequence[Callable[[], Any]]) -> list[Any]:
-        """Run transfers, several at a time; if one fails, wait for those that have begun."""
+    def run_all(self, transfers: Sequence[Callable[[], Any]]) -> list[Any]:
+        """Run transfers in parallel; if one fails, wait for those that have begun."""
         if not transfers:
             return []
         with ThreadPoolExecutor(min(self.settings.parallel, len(transfers))) as pool:
@@ -239,7 +239,7 @@ class PlacedObject(NamedTuple):
 
 
 Root = LocalRoot | RemoteRoot
-#: a new file under a root, which can be deleted while no commit names it
+#: a new file under a root, which can be deleted until a commit references it
 PlacedFile = Path | PlacedObject
 
 
@@ -251,9 +251,9 @@ def root_at(
     table: str | None = None,
     outside: bool | None = None,
 ) -> Root:
-    """The root at a location, which is spelled as in the catalog.
+    """The root at a location, which is normalized as in the catalog.
 
-    Storage options, and whether the log may name files outside, come from the settings by default.
+    Storage options, and whether the log may reference files outside, come from the settings by default.
     """
     config = config or get_config()
     if outside is None:
@@ -264,16 +264,16 @@ def root_at(
     return RemoteRoot(location, outside, table, options, settings=config.remote)
 
 
-def located(root: Root, place: str) -> tuple[Store, str]:
-    """The store that holds a resolved path or URL, and its path there; it may be outside of the root."""
+def store_for(root: Root, place: str) -> tuple[Store, str]:
+    """The store of a resolved path or URL, also outside of the root, and the path in that store."""
     if (inside := relative_to(root.location, place.replace("%", "%25"))) is not None:
         return root.store, inside
     folder, _, name = place.rpartition("/")
     return open_store(folder or "/", root.options), name
 
 
-def undo(files: Iterable[PlacedFile]) -> None:
-    """Delete files of a commit that certainly did not happen."""
+def delete_new_files(files: Iterable[PlacedFile]) -> None:
+    """Delete the new files of a commit that is known to have failed."""
     objects: dict[int, tuple[Store, list[str]]] = {}
     for file in files:
         if isinstance(file, PlacedObject):
@@ -289,7 +289,7 @@ def _delete_objects(store: Store, paths: Sequence[str]) -> None:
     try:
         store.delete_all(paths)
     except StorageError as error:
-        # no version names them, and a full vacuum finds them by listing
+        # no version references them, and a full vacuum deletes them
         logger.warning(
             "%d files of a failed write are left in %s: %s", len(paths), store.location, error.message
         )
@@ -307,12 +307,12 @@ def _fsync(path: Path) -> None:
 
 
 class LinkFolder:
-    """A folder under a local root, so that new files move by a rename; it has links to the table's files.
+    """A folder under a local root, with links to the table's files; new files are moved by a rename.
 
-    delta-rs rewrites only what is below its folder.
+    Links, because delta-rs rewrites only files below its table's folder.
     """
 
-    #: whether the files have to stay for as long as the scratch table is read
+    #: whether the files are copies, which must exist as long as the scratch table is read
     copies: Final = False
 
     def __init__(self, paths: TablePaths) -> None:
@@ -328,10 +328,10 @@ class LinkFolder:
         return [self._linked(add) for add in adds]
 
     def close(self) -> None:
-        """Delete the folder, and those above it that hold nothing else; links are not followed."""
+        """Delete the folder and empty folders above it, without following links."""
         remove_folder(self.path)
         if self._new_root is not None:
-            with suppress(OSError):  # not empty: the table was made
+            with suppress(OSError):  # not empty: the table was created
                 self._new_root.rmdir()
 
     def _linked(self, add: Add) -> Add:
@@ -373,7 +373,7 @@ class PathFolder:
 
 
 def with_absolute_path(add: Add, paths: TablePaths) -> Add:
-    """The add with URLs for its file and its deletion vector's."""
+    """The add with URLs for its file and its deletion vector."""
     vector = add.deletion_vector
     place = None if vector is None else resolve_dv(paths, vector)
     if vector is not None and place is not None and vector.storage_type == "u":
@@ -386,9 +386,9 @@ def _url(place: str) -> str:
 
 
 class FetchFolder:
-    """A folder with copies of a remote table's files; deletion vectors are inside its log.
+    """A folder with copies of a remote table's files; deletion vectors are inline in its log.
 
-    The next process deletes the folder of one that was killed.
+    If a process is killed, the next one deletes its folder.
     """
 
     copies: Final = True
@@ -399,7 +399,7 @@ class FetchFolder:
         above.mkdir(parents=True, exist_ok=True)
         _sweep(above)
         self.path = Path(tempfile.mkdtemp(prefix=_FETCHED, dir=above))
-        # locked before it gets its name: a process that can lock it by that name knows that its owner is dead
+        # lock the file before it gets its name: a process that can lock it later knows that the owner is dead
         unnamed = self.path / f"{_LOCK}-new"
         self._lock = os.open(unnamed, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -409,7 +409,7 @@ class FetchFolder:
         self._root.check_limit([add.size for add in adds])
         if adds:
             (self.path / FILES_FOLDER).mkdir(exist_ok=True)
-        return self._root.at_once([partial(self._copied, n, add) for n, add in enumerate(adds)])
+        return self._root.run_all([partial(self._copied, n, add) for n, add in enumerate(adds)])
 
     def close(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -417,24 +417,24 @@ class FetchFolder:
             os.close(self._lock)
 
     def _copied(self, number: int, add: Add) -> Add:
-        # short names of our own: a key may be longer than a file name can be, or be outside of the root
+        # generated names: a key may be too long for a file name, or outside of the root
         name = f"{FILES_FOLDER}/{number}.parquet"
-        store, path = located(self._root, self._root.paths.resolve(add.path))
+        store, path = store_for(self._root, self._root.paths.resolve(add.path))
         try:
             store.fetch(path, self.path / name)
             vector = self._inline(add.deletion_vector)
         except StorageMissingError as error:
             raise StorageMissingError(
                 f"a data file of the table is missing: {error.message}",
-                suggestion="the file was deleted: restore it, or read a version that does not need it",
+                suggestion="restore the file, or read a version that does not reference it",
             ) from error
         return replace(add, path=name, deletion_vector=vector)
 
     def _inline(self, vector: DeletionVector | None) -> DeletionVector | None:
-        """The vector with its rows inside, so that its file is not needed."""
+        """The deletion vector, stored inline."""
         if vector is None or (url := resolve_dv(self._root.paths, vector)) is None:
             return vector
-        store, path = located(self._root, url)
+        store, path = store_for(self._root, url)
         return inline_dv(decode_block(vector, store.get_range(path, *block_range(vector))))
 
 
@@ -457,7 +457,7 @@ ScratchFolder = LinkFolder | PathFolder | FetchFolder
 
 
 class LocalFile:
-    """A file with a hidden name until it is finished; the caller translates errors of the disk."""
+    """A file with a hidden name until it is finished; the caller translates OSErrors."""
 
     def __init__(self, final: str, flushes: Flushes | None) -> None:
         folder, _, name = final.rpartition("/")
@@ -465,12 +465,12 @@ class LocalFile:
         self.file: IO[bytes] = open(self._hidden, "xb", buffering=_BUFFER)  # noqa: PTH123, SIM115
 
     def finish(self) -> tuple[int, int]:
-        """Make the file whole and visible; return its size and its time in epoch milliseconds."""
+        """Complete and rename the file; return its size and modification time in epoch milliseconds."""
         self.file.flush()
         handle = self.file.fileno()
         stat = os.fstat(handle)
-        # No reader looks for the file before its commit, which waits until it is on disk. So it gets its
-        # name before it is flushed: the disk's journal then takes both in one go.
+        # No reader looks for the file before its commit, which waits until it is on disk. So rename it
+        # before it is flushed: one journal write of the file system then covers both.
         os.rename(self._hidden, self._final)  # noqa: PTH104
         if self._flushes is not None:
             self._flushes.file(os.dup(handle), self._final)
@@ -480,13 +480,13 @@ class LocalFile:
     def discard(self) -> None:
         with suppress(Exception):
             self.file.close()
-        undo([Path(self._hidden), Path(self._final)])
+        delete_new_files([Path(self._hidden), Path(self._final)])
 
 
 class LocalFiles:
-    """New files below a local root, which are on disk when they are settled, or when the flushes end."""
+    """New files below a local root; ``settle``, or the caller's ``flushes``, wait until they are on disk."""
 
-    #: files that may grow at a time
+    #: maximum number of open files
     most_open: Final = 64
 
     def __init__(self, root: str, *, fsync: bool, flushes: Flushes | None = None) -> None:
@@ -504,17 +504,17 @@ class LocalFiles:
         return LocalFile(final, self._flushes)
 
     def settle(self) -> None:
-        """Have everything on disk, or in the store."""
+        """Wait until all files are on disk, or in the store."""
         if self._own is not None:
             self._own.wait()
 
     def remove(self, paths: Sequence[str]) -> None:
         if self._own is not None:
             self._own.forget()
-        undo(Path(f"{self._root}/{path}") for path in paths)
+        delete_new_files(Path(f"{self._root}/{path}") for path in paths)
 
     def _make_folder(self, folder: str) -> None:
-        """Make a folder and those above it; the entries of each must be on disk at the end."""
+        """Create a folder and its parents, and queue each changed folder to be flushed."""
         changed, made = [folder], folder
         while not os.path.isdir(made):  # noqa: PTH112
             made = os.path.dirname(made)  # noqa: PTH120
@@ -528,7 +528,7 @@ class LocalFiles:
 
 
 class RemoteFile:
-    """An object that appears when it is finished."""
+    """An object that becomes visible when it is finished."""
 
     def __init__(self, files: RemoteFiles, upload: Upload) -> None:
         self._files, self.file = files, upload
@@ -543,9 +543,9 @@ class RemoteFile:
 
 
 class RemoteFiles:
-    """New objects below a remote root, sent while they grow; the last parts are sent in the background."""
+    """New objects below a remote root, uploaded while they are written and completed in the background."""
 
-    #: each holds the parts that are being sent in memory
+    #: maximum number of open uploads; each buffers parts in memory
     most_open: Final = 16
 
     def __init__(self, store: RemoteStore, *, parallel: int) -> None:
@@ -559,7 +559,7 @@ class RemoteFiles:
         return RemoteFile(self, self._store.begin(path))
 
     def complete(self, upload: Upload) -> None:
-        """Make an object appear soon; an error shows at the latest when all are settled."""
+        """Complete an upload in the background; ``settle`` raises its error at the latest."""
         while len(self._pending) >= self._parallel:
             self._pending.popleft().result()
         self._pending.append(self._pool.submit(_complete, upload))
@@ -592,7 +592,7 @@ NewFiles = LocalFiles | RemoteFiles
 
 # ---- files that cannot be read ----------------------------------------------------------------------------
 
-#: files that are checked after a failure
+#: maximum number of files that are checked after a failure
 _LOCAL, _REMOTE = 10_000, 100
 #: the last bytes of a Parquet file with a plain or an encrypted footer, and the smallest size
 _MAGIC: Final = (b"PAR1", b"PARE")
@@ -600,7 +600,7 @@ _SMALLEST: Final = 12
 
 
 class ArrowDataFileError(DataFileCorruptError, pa.ArrowInvalid):  # type: ignore[misc]
-    """A damaged data file, for code that expects Arrow's own error too."""
+    """A damaged data file, also for code that catches Arrow's error."""
 
 
 @contextmanager
@@ -611,7 +611,7 @@ def reading(root: Root, files: Files, *, version: int | None = None) -> Iterator
     except StorageError:
         raise
     except (OSError, pa.ArrowException) as error:
-        found = unreadable(root, files, version, str(error))
+        found = find_unreadable(root, files, version, str(error))
         if found is None and not isinstance(error, OSError):
             raise
         kind = StorageMissingError if isinstance(error, FileNotFoundError) else StorageError
@@ -623,21 +623,21 @@ def reading(root: Root, files: Files, *, version: int | None = None) -> Iterator
         ) from error
 
 
-def unreadable(root: Root, files: Files, version: int | None, reported: str) -> StorageError | None:
-    """The error about the first file that cannot be read, those first that the reader's error names."""
+def find_unreadable(root: Root, files: Files, version: int | None, reported: str) -> StorageError | None:
+    """The error for the first unreadable file; files in the reader's error are checked first."""
     try:
         listed = sorted(files(), key=lambda file: PurePosixPath(decode_path(file[0])).name not in reported)
     except Exception:
         return None
     for path, size in islice(listed, _LOCAL if root.is_local else _REMOTE):
         try:
-            _look(root, path, size)
+            _check_file(root, path, size)
         except StorageUnavailableError:
             return None
         except StorageError as error:
             what, hint = "unreadable", error.suggestion
             if isinstance(error, StorageMissingError):
-                what, hint = "missing", "restore the file, or read a version that does not need it"
+                what, hint = "missing", "restore the file, or read a version that does not reference it"
             text = f"a data file of the table is {what}: {error.message}"
             made = type(error)(text, table=root.table, version=version, suggestion=hint)
             made.__cause__ = error.__cause__
@@ -645,25 +645,25 @@ def unreadable(root: Root, files: Files, version: int | None, reported: str) -> 
     return None
 
 
-def _look(root: Root, path: str, size: int) -> None:
-    """Raise StorageError if a file's size and footer are not those of the Parquet file in the log."""
-    store, name = located(root, root.paths.resolve(path))
+def _check_file(root: Root, path: str, size: int) -> None:
+    """Raise StorageError if a file does not have the size in the log or a Parquet footer."""
+    store, name = store_for(root, root.paths.resolve(path))
     there = store.head(name).size
     end = store.get_range(name, max(0, there - len(_MAGIC[0])), len(_MAGIC[0]))
     detail = None
     if there != size:
-        detail = f"has {there} bytes, and the table says {size}"
+        detail = f"it has {there} bytes, but the log says {size}"
     elif there < _SMALLEST or end not in _MAGIC:
-        detail = "does not end as a Parquet file does"
+        detail = "it does not end like a Parquet file"
     elif end == _MAGIC[0]:
         try:
             with store.open(name) as file:
                 pq.read_metadata(file)
         except pa.ArrowException as error:
-            detail = f"has a footer that cannot be read ({error})"
+            detail = f"its footer cannot be read ({error})"
     if detail is not None:
         raise ArrowDataFileError(
-            f"damaged, {store.location.rstrip('/')}/{name} {detail}",
+            f"{store.location.rstrip('/')}/{name} is damaged: {detail}",
             suggestion="restore the file from a backup; to continue without its rows, move it away and call "
             "repair(), which removes missing files from the table",
         )

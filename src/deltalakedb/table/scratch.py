@@ -39,7 +39,7 @@ from deltalakedb.protocol.stats import float_paths, without_highest
 from deltalakedb.storage.durable import Translated
 from deltalakedb.table.handle import DEFAULT_HOOKS, NO_HOOKS, Hooks, TableHandle
 from deltalakedb.table.locations import url_of
-from deltalakedb.table.roots import FILES_FOLDER, Root, unreadable
+from deltalakedb.table.roots import FILES_FOLDER, Root, find_unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -93,7 +93,7 @@ class ErrorContext(NamedTuple):
     @classmethod
     def at(cls, table: TableHandle) -> ErrorContext:
         snapshot = table.snapshot
-        look = partial(unreadable, table.root, table.file_sizes, snapshot.version)
+        look = partial(find_unreadable, table.root, table.file_sizes, snapshot.version)
         return cls(table.name, table.row.location, snapshot.version, snapshot.metadata, unreadable=look)
 
 
@@ -430,7 +430,7 @@ def submit(
     if not steps:
         return None
     fsync = table.database.engine.config.publish.fsync
-    moved = scratch.root.take(scratch.folder, commits.new_files, fsync=fsync)
+    moved = scratch.root.move_in(scratch.folder, commits.new_files, fsync=fsync)
     failpoint("data.after")
     new_names = commits.new_names
     return table.submit(

@@ -1,4 +1,4 @@
-"""Where an open table's answers come from: SQL, the log before SQL's first version, or a transaction."""
+"""Sources: an open table reads from the metastore, from `_delta_log`, or from a transaction's overlay."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class Source(ABC):
-    """Answers about one version of a table."""
+    """Reads one version of a table."""
 
     @property
     @abstractmethod
@@ -48,7 +48,7 @@ class Source(ABC):
 
     @abstractmethod
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
-        """Columns of the files that may hold what a predicate asks for."""
+        """Columns of the files that may have rows that a predicate matches."""
 
     @abstractmethod
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
@@ -60,14 +60,14 @@ class Source(ABC):
 
     @abstractmethod
     def txn_version(self, app_id: str) -> int | None:
-        """An application's own version."""
+        """The newest version in the ``txn`` actions of an application."""
 
     def committed_version(self, app_id: str) -> int | None:
-        """An application's version as others see it, without what a transaction did itself."""
+        """The same without the changes of an open transaction."""
         return self.txn_version(app_id)
 
     def num_files(self) -> int:
-        """How many files there are, without depending on what is in them."""
+        """The number of files; a transaction does not record this as a read."""
         with self.without_tracking():
             return int(self.scan(("path",)).num_rows)
 
@@ -76,17 +76,17 @@ class Source(ABC):
 
     @property
     def schema_changed(self) -> bool:
-        """Whether a transaction changed the schema, so that its predicates mean nothing to the base."""
+        """Whether a transaction changed the schema, so that its predicates do not apply to the base."""
         return False
 
     def without_tracking(self) -> AbstractContextManager[None]:
-        """Look at files without depending on them: a transaction does not note them as read."""
+        """Read files without recording that: a transaction does not depend on them."""
         return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
 class SqlSource(Source):
-    """Everything from the database."""
+    """A version in the metastore."""
 
     database: Database
     opened: OpenTable
@@ -98,7 +98,7 @@ class SqlSource(Source):
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
         # a complete list is read once and cached
         if where is None:
-            return listed(self.database, self.opened, columns)
+            return cached_files(self.database, self.opened, columns)
         found = files.scan_files(self.database, self.opened, with_order(columns), where=where)
         return newest_first(found).select(list(columns))
 
@@ -126,7 +126,7 @@ class SqlSource(Source):
 
 
 class LogSource(Source):
-    """A version that only `_delta_log` still has."""
+    """A version from before the metastore's first, in `_delta_log`."""
 
     def __init__(self, reader: FileTxnLogReader, version: int) -> None:
         self._reader = reader
@@ -158,7 +158,7 @@ def open_source(
     *,
     session: Session | None = None,
 ) -> tuple[Table, Source]:
-    """A table's row, and the reader of a version (None: the newest): SQL, or the log before SQL's first."""
+    """Open a table at a version (None: the newest), in the log if it is older than the metastore's first."""
     if version is not None:
         version = checked_number(version, "version")
     try:
@@ -182,10 +182,10 @@ def version_at(
     *,
     strict: bool = False,
 ) -> int:
-    """The newest version at a time, from SQL or, before SQL's first version, from the log.
+    """The newest version at a time, in the log if it is older than the metastore's first.
 
-    A time before the first commit means version 0, as in stock; if strict, it is a VersionMissingError, as in
-    delta-spark.
+    A time before the first commit means version 0, as in stock; with ``strict`` it raises
+    VersionMissingError, as in delta-spark.
     """
     try:
         return snapshots.version_at(database, row, moment)
@@ -215,7 +215,7 @@ def check_open(snapshot: Snapshot, *, table: str) -> None:
 
 
 def _candidates(adds: Iterable[Add], where: Expr | None, snapshot: Snapshot) -> Iterator[Add]:
-    """The files that may hold what a predicate asks for."""
+    """The files that may have rows that a predicate matches."""
     if where is None:
         return iter(adds)
     schema = parse_schema(snapshot.metadata.schema_string)
@@ -289,7 +289,7 @@ class Overlay(Source):
         paths, vectors = found.column("path").to_pylist(), found.column("dv_id").to_pylist()
         pairs = zip(paths, vectors, strict=True) if where is not None or self._removed else ()
         keys = [(canonical_path(p), d) for p, d in pairs]
-        self._note(where, keys)
+        self._record_read(where, keys)
         if self._removed:
             found = found.filter(pa.array([k not in self._removed for k in keys], pa.bool_()))
         return pa.concat_tables([mine, found.select(list(columns))])
@@ -299,7 +299,7 @@ class Overlay(Source):
         if self._base is not None:
             beneath = None if self.schema_changed else where
             below = list(self._base.adds(beneath))
-            self._note(beneath, (a.key for a in below))
+            self._record_read(beneath, (a.key for a in below))
             yield from (a for a in below if a.key not in self._removed)
 
     def history(self, limit: int | None) -> Sequence[Commit]:
@@ -314,30 +314,30 @@ class Overlay(Source):
 
     @contextmanager
     def without_tracking(self) -> Iterator[None]:
-        noted = self.reads
+        before = self.reads
         try:
             yield
         finally:
-            self.reads = noted
+            self.reads = before
 
     def _own(self, where: Expr | None) -> list[Add]:
         mine = list(self._changes.files.values())
         return list(_candidates(mine, where, self.snapshot)) if mine else []
 
-    def _note(self, where: Expr | None, keys: Iterable[FileKey]) -> None:
+    def _record_read(self, where: Expr | None, keys: Iterable[FileKey]) -> None:
         if where is None:
             self.reads |= ReadSet(whole=True)
         else:
             self.reads |= ReadSet(predicates=(where,), files=frozenset(keys))
 
 
-# ---- what this process remembers of a catalog's tables -------------------------------------------------
+# ---- the caches of this process ------------------------------------------------------------------------
 
 #: longer lists of whole actions are streamed and not cached
 STREAMED_FROM: Final = 100_000
-#: measured overhead of a column of a chunk: Arrow's objects, and the rounding of buffers
+#: measured overhead per column and chunk: Arrow's objects and the padding of buffers
 _CHUNK_BYTES: Final = 1_800
-#: a list in more pieces than this is copied into one
+#: a list with more chunks is copied into one
 _MOST_CHUNKS: Final = 64
 
 
@@ -345,11 +345,11 @@ class _Key(NamedTuple):
     table: tuple[object, ...]  # differs for tables of the same name and of restored databases
     columns: tuple[str, ...]
     version: int
-    timestamp: int  # differs if the version was reverted and committed again
+    timestamp: int  # differs if the version was reverted and recommitted
 
 
 class FileLists:
-    """Lists of files of one catalog, up to a number of bytes; the least recently used are dropped first."""
+    """An LRU cache of the lists of files of one catalog, limited in bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -368,28 +368,28 @@ class FileLists:
             return best, self._lists[best]
 
     def put(self, key: _Key, found: pa.Table) -> None:
-        size = held_bytes(found)
+        size = memory_size(found)
         with self._lock:
             if size > self._limit // 2 or key in self._lists:
                 return
             self._lists[key] = found
             self._size += size
             while self._size > self._limit:
-                self._size -= held_bytes(self._lists.popitem(last=False)[1])
+                self._size -= memory_size(self._lists.popitem(last=False)[1])
 
 
-def held_bytes(found: pa.Table) -> int:
-    """The memory of a list; in a short one, the objects around the values are most of it."""
+def memory_size(found: pa.Table) -> int:
+    """The memory of a list, with the overhead of its chunks."""
     chunks: int = sum(column.num_chunks for column in found.columns)
     return int(found.nbytes) + chunks * _CHUNK_BYTES
 
 
 @dataclass(slots=True)
-class Remembered:
-    """What this process knows of a catalog.
+class CatalogCache:
+    """What this process caches of a catalog.
 
     A blind append depends only on a table's schema and protocol, and the commit checks under the lock whether
-    these or the table's name have changed. So it need not look the table up again.
+    these or the table's name have changed. So an append can use a cached table.
     """
 
     lists: FileLists
@@ -399,42 +399,42 @@ class Remembered:
     together: frozenset[str] = frozenset()
 
     def appended(self, opened: OpenTable, done: Committed) -> None:
-        """Remember a table after an append, which only changed its version."""
+        """Cache a table after an append, which only changed its version."""
         if len(self.tables) >= _MOST_TABLES:
             self.tables.clear()
         snapshot = replace(opened.snapshot, version=done.version, timestamp=done.timestamp)
         self.tables[opened.table.name] = replace(opened, snapshot=snapshot)
 
     def transaction(self, names: Sequence[str]) -> None:
-        """Remember the tables of a transaction, unless they are too many to look up on a guess."""
+        """Record the tables of a transaction, unless they are too many to prefetch."""
         if len(names) <= _MOST_TOGETHER:
             self.together = frozenset(names)
 
 
 _MOST_TABLES: Final = 256
 _MOST_TOGETHER: Final = 32
-_of_databases: WeakKeyDictionary[Database, Remembered] = WeakKeyDictionary()
+_caches: WeakKeyDictionary[Database, CatalogCache] = WeakKeyDictionary()
 
 
-def remembered(database: Database) -> Remembered:
-    """What this process knows of a catalog; no lock, since a cache that is lost in a race costs a query."""
-    if (found := _of_databases.get(database)) is None:
-        found = Remembered(FileLists(database.engine.config.cache.snapshot_bytes))
-        _of_databases[database] = found
+def cache_of(database: Database) -> CatalogCache:
+    """The cache of a catalog. It needs no lock: a cache that is lost in a race costs a query."""
+    if (found := _caches.get(database)) is None:
+        found = CatalogCache(FileLists(database.engine.config.cache.snapshot_bytes))
+        _caches[database] = found
     return found
 
 
-def listed(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.Table:
-    snapshot, table, kept = opened.snapshot, opened.table, remembered(database).lists
+def cached_files(database: Database, opened: OpenTable, columns: Sequence[str]) -> pa.Table:
+    snapshot, table, cache = opened.snapshot, opened.table, cache_of(database).lists
     which = (table.table_id, table.created_at, snapshot.metadata.id, database.exchanges)
     key = _Key(which, with_order(columns), snapshot.version, snapshot.timestamp)
-    base = kept.newest(key)
+    base = cache.newest(key)
     if base is not None and base[0] == key:
         return base[1].select(list(columns))
     found = None if base is None else _advanced(database, opened, key, *base)
     if found is None:
         found = newest_first(files.scan_files(database, opened, key.columns))
-    kept.put(key, found)
+    cache.put(key, found)
     return found.select(list(columns))
 
 
@@ -452,7 +452,7 @@ def newest_first(found: pa.Table) -> pa.Table:
 def _advanced(
     database: Database, opened: OpenTable, key: _Key, base: _Key, before: pa.Table
 ) -> pa.Table | None:
-    """The list of a version from an earlier one, if the earlier version has not been reverted."""
+    """Bring the list of an earlier version up to date; None if that version was reverted."""
     row = commits.one(database, opened.table, base.version)
     if row is None or row.timestamp != base.timestamp:
         return None

@@ -1,4 +1,4 @@
-"""Transactions over many tables: one snapshot to read from, one commit for everything."""
+"""Transactions over many tables: all reads see one snapshot, all changes become visible in one commit."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from deltalakedb.storage.durable import Flushes
 from deltalakedb.table.drop_in.delta_table import DeltaTable, table_of
 from deltalakedb.table.handle import Hooks, TableHandle, WriteIntent, warn_nothing_written
 from deltalakedb.table.locations import normal_location
-from deltalakedb.table.roots import PlacedFile, Root, undo
-from deltalakedb.table.sources import Overlay, SqlSource, check_open, open_source, remembered
+from deltalakedb.table.roots import PlacedFile, Root, delete_new_files
+from deltalakedb.table.sources import Overlay, SqlSource, cache_of, check_open, open_source
 from deltalakedb.table.write.write import create_with, known_mode, split_options, write_to
 from deltalakedb.table.write_locks import WriteLocks
 
@@ -58,7 +58,7 @@ _LONGEST_ID: Final = 200
 
 @dataclass(slots=True)
 class _Participant:
-    """What a transaction does with one table."""
+    """A table in a transaction, with its changes."""
 
     handle: TableHandle
     #: the table as the transaction sees it
@@ -67,14 +67,14 @@ class _Participant:
     table: Table | NewTable
     #: the snapshot it was read at; None for a new table
     read: Snapshot | None
-    #: its name by now; None once it was dropped
+    #: its current name in the transaction; None if it was dropped
     name: str | None
     operations: list[Sequence[Action]] = field(default_factory=list)
     files: list[PlacedFile] = field(default_factory=list)
     new_names: bool = True
     hooks: list[Hooks] = field(default_factory=list)
     handled_features: frozenset[str] = frozenset()
-    #: it was dropped although commits may be unpublished
+    #: drop it even if commits are unpublished
     forced: bool = False
 
     def apply(self, intent: WriteIntent) -> None:
@@ -89,7 +89,7 @@ class _Participant:
         self.handled_features |= intent.handled_features
 
     def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
-        """What is to be committed, None for nothing, and files that no version will have."""
+        """The change to commit, if any, and the new files that no version will reference."""
         folded = fold(self.operations)
         cancelled = {p.rpartition("/")[2] for p in folded.cancelled}
         obsolete = self.files if self.name is None else [f for f in self.files if f.name in cancelled]
@@ -105,7 +105,7 @@ class _Participant:
             error = InvalidArgumentError(
                 "the table belongs to a transaction that was rolled back",
                 table=self.handle.name,
-                suggestion="open it again; the transaction changed nothing",
+                suggestion="open the table again; the transaction changed nothing",
             )
             self.handle.end(error)
         elif self.name is not None and (last := commits.get(self.name, self.read)) is not None:
@@ -118,13 +118,13 @@ def _dropped(name: str, whose: str) -> TableMissingError:
     return TableMissingError(
         f"the table {name!r} was dropped in {whose} transaction",
         table=name,
-        suggestion="open the table that has its name now, if there is one",
+        suggestion="`Catalog.tables` lists the tables of the catalog",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class OldVersion:
-    """Takes the transaction's place for a handle of an older version, and refuses every change."""
+    """The commit target of a handle of an older version: it refuses every change."""
 
     name: str
     version: int
@@ -135,11 +135,11 @@ class OldVersion:
             f"version {self.version} was opened for reading only",
             table=self.name,
             version=self.version,
-            suggestion="leave the version out to change the table",
+            suggestion="open the table without a version to change it",
         )
 
     def submit(self, intent: WriteIntent) -> NoReturn:
-        undo(intent.files)
+        delete_new_files(intent.files)
         self.ready()
 
 
@@ -155,7 +155,7 @@ class TransactionResult:
     Attributes:
         txn_uuid: The transaction's id.
         commits: The tables it changed, by the names they have now, with their new versions and times.
-        replayed: Whether an earlier call with the same id did it, and nothing was written now.
+        replayed: Whether an earlier transaction with the same id made the commits; nothing was written now.
     """
 
     txn_uuid: str
@@ -173,10 +173,10 @@ class TransactionResult:
 
 
 class Transaction:
-    """Any number of tables, changed together or not at all.
+    """Changes any number of tables atomically.
 
-    Reads come from one moment over all tables; a clean exit commits, an exception rolls back and leaves
-    nothing visible. Not for use by several threads at once.
+    All reads see one snapshot of the catalog. The end of the ``with`` block commits; an exception rolls back.
+    A transaction is not thread-safe.
 
     Example:
         >>> with catalog.transaction() as tx:
@@ -195,7 +195,7 @@ class Transaction:
     ) -> None:
         if isolation not in (None, "Serializable", "WriteSerializable"):
             raise InvalidArgumentError(
-                f"unknown isolation {isolation!r}", suggestion="use Serializable or WriteSerializable"
+                f"unknown isolation level {isolation!r}", suggestion="use Serializable or WriteSerializable"
             )
         self._database = database
         self._address = address
@@ -203,9 +203,9 @@ class Transaction:
         self._session: Session | None = None
         self._tables: list[_Participant] = []
         self._state = "new"
-        #: tables that were looked up with the snapshot
+        #: tables that were opened with the snapshot
         self._prefetched: dict[str, OpenTable] = {}
-        #: new files that are to be flushed before the commit
+        #: new files to flush before the commit
         self.flushes = Flushes()
         self._isolation = isolation
         self._given_uuid = txn_uuid is not None
@@ -213,7 +213,7 @@ class Transaction:
         #: the storage options of the tables' roots
         self._options: dict[str, Mapping[str, str] | None] = {}
         self._write_locks = WriteLocks()
-        #: an earlier transaction with the same id did everything
+        #: whether an earlier transaction with the same id is committed
         self._repeats = False
         self._statements: list[Callable[[Session], object]] = []
         self.uuid = str(uuid.uuid4()) if txn_uuid is None else _checked_id(txn_uuid)
@@ -236,7 +236,7 @@ class Transaction:
         rollback every use of it raises an InvalidArgumentError.
 
         Args:
-            name: The table's name, as the transaction calls it by now.
+            name: The table's current name in the transaction.
             version: An older version, for reading only. It never changes, so reading it never conflicts.
             storage_options: Options for the object store, if the settings and the environment have none.
         """
@@ -305,7 +305,7 @@ class Transaction:
         return self.table(name)
 
     def rename_table(self, name: str, new_name: str) -> None:
-        """Rename a table when the transaction commits; the transaction can use the old name at once."""
+        """Rename a table when the transaction commits; its old name is free at once."""
         validate_table_name(new_name)
         self.ready()
         if self._repeats:
@@ -325,9 +325,9 @@ class Transaction:
             participant.table = replace(participant.table, name=new_name)
 
     def drop_table(self, name: str, *, force: bool = False) -> None:
-        """Drop a table when the transaction commits. Its files and `_delta_log` stay, its name is free.
+        """Drop a table when the transaction commits. Its files and `_delta_log` stay.
 
-        The transaction's earlier changes of it are discarded; other tables are not affected.
+        The transaction's earlier changes to the table are discarded, and its name is free at once.
 
         Args:
             name: The table.
@@ -360,7 +360,7 @@ class Transaction:
         self._statements.append(lambda session: session.run_user_sql(statement, params))
 
     def spark(self, spark: Any) -> SparkTransaction:
-        """Spark's operations on the transaction's tables, which become visible with the rest.
+        """Spark operations on the transaction's tables, which become visible when it commits.
 
         Args:
             spark: A session with Delta, such as the one that ``deltalakedb.spark.session`` returns.
@@ -373,7 +373,7 @@ class Transaction:
         self._require_active()
         if self._read_only:
             raise InvalidArgumentError(
-                "a catalog's snapshot is for reading only", suggestion="use catalog.transaction() to write"
+                "a snapshot of a catalog is read-only", suggestion="use catalog.transaction() to write"
             )
 
     def submit(self, intent: WriteIntent) -> None:
@@ -381,7 +381,7 @@ class Transaction:
             self.ready()
             participant = self._participant_of(intent)
         except DeltaSqlError:
-            undo(intent.files)  # a handle that outlived its table or its transaction, or one for reading only
+            delete_new_files(intent.files)  # the handle outlived its table or transaction, or is read-only
             raise
         if intent.files:
             self._write_locks.at(intent.table.location)
@@ -401,7 +401,7 @@ class Transaction:
     # ---- ending ----------------------------------------------------------------------------------------
 
     def commit(self) -> Mapping[str, Committed]:
-        """Commit everything at once; a ConflictError means that nothing was changed."""
+        """Commit all changes atomically; a ConflictError means that nothing was changed."""
         self._require_active()
         planned = [(p.name or p.table.name, *p.change(self._isolation)) for p in self._tables]
         changes = [(name, change) for name, change, _ in planned if change is not None]
@@ -411,13 +411,13 @@ class Transaction:
             for p in self._tables
             if not isinstance(p.table, NewTable) and p.name != p.table.name
         ]
-        remembered(self._database).transaction([change.table.name for _, change in changes])
-        self._end("rolled back")  # until the opposite is known
+        cache_of(self._database).transaction([change.table.name for _, change in changes])
+        self._end("rolled back")  # unless the commit succeeds
         if not self._statements and not renames and not any(c.versions for _, c in changes):
             self._state = "committed"
             self.flushes.forget()
             with self._write_locks:
-                undo(obsolete)
+                delete_new_files(obsolete)
             return self._committed(self._recorded() if self._repeats else {}, replayed=self._repeats)
         request = CommitRequest(
             [c for _, c in changes], renames, self._statements, self.uuid, self._given_uuid
@@ -431,9 +431,9 @@ class Transaction:
                 raise
             outcome = coordinator.ratify(request, delete_files=self._delete_files)
         self._state = "committed"
-        undo(obsolete)
+        delete_new_files(obsolete)
         replayed = self._repeats or (bool(outcome) and all(c.replayed for c in outcome))
-        by_application = replayed and not self._given_uuid  # then no name was changed either
+        by_application = replayed and not self._given_uuid  # so no table was renamed
         done = {
             change.table.name if by_application else name: (change, made)
             for (name, change), made in zip(changes, outcome, strict=True)
@@ -452,7 +452,7 @@ class Transaction:
         if by_application:
             warn_nothing_written(", ".join(done))
         if unknown := [name for name in done if name not in commits]:
-            why = f"the transaction {self.uuid} was committed before, without a change of it"
+            why = f"the transaction {self.uuid} was committed before, without a change to it"
             warn_nothing_written(", ".join(unknown), why)
         return self.commits
 
@@ -463,7 +463,7 @@ class Transaction:
         return commits
 
     def _recorded(self) -> dict[str, Committed]:
-        """The commits of the first transaction with this id, whatever a repetition would change now."""
+        """The commits of the earlier transaction with this id."""
         found = members(self._database, self.uuid)
         return {m.table: Committed(m.version, m.timestamp, replayed=True) for m in found}
 
@@ -476,12 +476,12 @@ class Transaction:
                 self._delete_files()
 
     def _delete_files(self) -> None:
-        undo(file for participant in self._tables for file in participant.files)
+        delete_new_files(file for participant in self._tables for file in participant.files)
 
-    # ---- inside ----------------------------------------------------------------------------------------
+    # ---- internals -------------------------------------------------------------------------------------
 
     def _participant(self, name: str) -> _Participant:
-        """The table that has a name now; one that the transaction has not used yet becomes part of it."""
+        """The table with this name in the transaction; it is added if the transaction has not used it yet."""
         session = self._reading()
         if (found := self._find(name)) is not None:
             return found
@@ -491,17 +491,17 @@ class Transaction:
         return self._add(name, opened.table, Overlay(SqlSource(self._database, opened)), opened.snapshot)
 
     def _find(self, name: str) -> _Participant | None:
-        """The table that has a name now, or None if the transaction has not used it yet."""
+        """The table with this name in the transaction; None if the transaction has not used it yet."""
         if self._is_free(name):
             raise TableMissingError(
                 f"the table {name!r} was dropped or renamed in this transaction",
                 table=name,
-                suggestion="use its new name, or create a table of that name",
+                suggestion="use its new name, or create a table with this name",
             )
         return next((p for p in self._tables if p.name == name), None)
 
     def _is_free(self, name: str) -> bool:
-        """Whether the snapshot's table of a name was dropped or renamed, and no other table has the name."""
+        """Whether the snapshot's table with this name was dropped or renamed, and no other table has it."""
         before = any(p.read is not None and p.table.name == name for p in self._tables)
         return before and all(p.name != name for p in self._tables)
 
@@ -520,7 +520,7 @@ class Transaction:
                 "the table is created by this transaction and has no versions yet",
                 table=name,
                 version=version,
-                suggestion="leave the version out to see what the transaction wrote",
+                suggestion="open the table without a version to read what the transaction wrote",
             )
         known_as = name if found is None else found.table.name
         row, source = open_source(self._database, known_as, version, session=session)
@@ -549,17 +549,17 @@ class Transaction:
         operation: Callable[[str], object],
         **options: Any,
     ) -> None:
-        """Create a table by what delta-rs does in an empty folder; options as in ``create_with``."""
+        """Create a table with a delta-rs operation on an empty folder; options as in ``create_with``."""
         self.ready()
         validate_table_name(name)
         self._database.ensure()
         free = self._is_free(name)
         if not free and self._exists(name):
             if self._repeats:
-                return  # the first call made it
+                return  # the first call created it
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
-        where = None if location is None else normal_location(location)
-        create_with(self._database, name, where, operation, transaction=self, free=free, **options)
+        root = None if location is None else normal_location(location)
+        create_with(self._database, name, root, operation, transaction=self, free=free, **options)
 
     def _reading(self) -> Session:
         """The session to read with; CatalogNotFoundError if there is no catalog yet."""
@@ -571,10 +571,10 @@ class Transaction:
     def _require_active(self) -> None:
         if self._state == "active":
             return
-        over = f"the transaction is over: it was {self._state}"
+        over = f"the transaction was {self._state}"
         raise InvalidArgumentError(
             "the transaction has not begun" if self._state == "new" else over,
-            suggestion="use a new one: with catalog.transaction() as tx: …",
+            suggestion="begin a new one: with catalog.transaction() as tx: …",
         )
 
     def _end(self, state: str) -> None:
@@ -585,10 +585,10 @@ class Transaction:
         self._stack.close()
 
     def __enter__(self) -> Self:
-        """Take the snapshot, and look up the tables of the last transaction: this one likely needs them."""
+        """Take the snapshot, and open the tables of the last transaction, which this one likely needs."""
         if self._state != "new":
-            raise InvalidArgumentError(f"the transaction has begun already: it is {self._state}")
-        names = [] if self._read_only else sorted(remembered(self._database).together)
+            raise InvalidArgumentError(f"the transaction has already begun: it is {self._state}")
+        names = [] if self._read_only else sorted(cache_of(self._database).together)
         try:
             session = self._stack.enter_context(self._database.read_only(will_query=bool(names)))
         except CatalogNotFoundError as error:
@@ -619,6 +619,6 @@ def _checked_id(given: str) -> str:
     if fits and not set("/\\") & set(given) and given.strip(". "):
         return given
     raise InvalidArgumentError(
-        f"txn_uuid cannot be {given!r}",
-        suggestion=f"take 1 to {_LONGEST_ID} printable characters without slashes, or leave it out",
+        f"invalid txn_uuid {given!r}",
+        suggestion=f"use 1 to {_LONGEST_ID} printable characters without slashes, or leave it out",
     )

@@ -49,7 +49,7 @@ from deltalakedb.storage.store import Store, local_path, open_store, real_locati
 from deltalakedb.table.locations import normal_location
 from deltalakedb.transfer.importing.options import EngineOptions, location_lease, require_one_of
 from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport, Level, VerifyReport
-from deltalakedb.transfer.rollback import forget, refuse_unpublished
+from deltalakedb.transfer.rollback import refuse_unreleasable, release_table
 from deltalakedb.transfer.verifying.verifier import (
     INTERVAL_COLUMNS,
     Subject,
@@ -155,11 +155,11 @@ def _in_place(
             if table.state != "frozen":
                 reconciler.reconcile(database, table.name, storage_options=storage)
             table = registry.find(database, table.name)
-            refuse_unpublished(database, table)
+            refuse_unreleasable(database, table)
         checked = _require_equal(verify_head(database, table, level, storage, engine=EngineOptions()))
         if not dry_run:
             failpoint("export.verified")
-            forget(database, table)
+            release_table(database, table)
     head = table.head
     numbers = head.version, head.first_version, head.num_files, head.size_bytes
     return ExportReport(table.name, table.location, True, *numbers, verification=checked, dry_run=dry_run)
@@ -169,7 +169,7 @@ def _refuse_what_waits(database: Database, table: Table, options: Options) -> No
     """Refuse a table with commits that could not be published; those that can be are published later."""
     status = outbox.status_of(database, table.name)
     if table.published_version == table.head.version or status is None or status.paused:
-        refuse_unpublished(database, table)
+        refuse_unreleasable(database, table)
         return
     if table.state == "frozen" or drift.with_foreign_count(database, status).ahead:
         raise TableFrozenError(

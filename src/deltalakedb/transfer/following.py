@@ -84,7 +84,7 @@ def follow_table(
     except TableMissingError:
         import_new(database, address, location, asked)
         imported, table = True, registry.find(database, name)
-    registry.refuse_elsewhere(table, location)
+    registry.require_location(table, location)
     if table.state != registry.FOLLOWING:
         raise TableExistsError(
             f"{name!r} is a table of the catalog, not a copy",

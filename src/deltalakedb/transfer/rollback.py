@@ -1,4 +1,4 @@
-"""Rolling back: an unfinished import is undone, a finished one becomes the plain Delta table it was."""
+"""Roll back an import: undo an unfinished one, turn a finished one back into a plain Delta table."""
 
 from __future__ import annotations
 
@@ -43,23 +43,22 @@ def rollback_import(
     dry_run: bool = False,
     storage_options: Mapping[str, str] | None = None,
 ) -> RollbackReport:
-    """Undo an import. Files of the table are never touched.
+    """Undo an import. This never changes files of the table.
 
-    An unfinished import loses what it loaded. A finished one becomes a plain Delta table again, with every
-    commit that was made through the catalog in its log; it is refused while some are not published, while the
-    table is frozen, and if log and catalog do not agree. A table that was created in the catalog was never
-    imported, so it is refused too: use ``export_table`` without a path or ``Catalog.drop_table``.
+    The batches of an unfinished import are deleted. A finished one becomes a plain Delta table again, whose
+    log has every commit made through the catalog. That fails while commits are unpublished, while the table
+    is frozen, and if log and catalog differ. For a table that was created in the catalog, use
+    ``export_table`` without a path or ``Catalog.drop_table``.
 
     Args:
         uri: The table's ``deltasql://`` address.
-        keep_batches: Of an unfinished import, keep the first so many batches and drop the rest; the import
-            resumes from there.
-        verify: How thoroughly log and catalog are compared before a finished import is forgotten.
+        keep_batches: The number of batches of an unfinished import to keep; the import resumes from there.
+        verify: How thoroughly log and catalog are compared before a finished import is undone.
         dry_run: Report what would happen, and change nothing.
         storage_options: Options for the object store.
 
     Raises:
-        UnsupportedOperationError: The table was never imported, or commits of it are not published.
+        UnsupportedOperationError: The table was never imported, or has unpublished commits.
 
     Example:
         >>> rollback_import("deltasql://sqlite//lake/meta.db?table=sales.orders").action
@@ -81,7 +80,7 @@ def rollback_import(
     else:
         if keep_batches is not None:
             finished = "the import is finished: there are no batches to keep"
-            raise InvalidArgumentError(finished, table=name, suggestion="leave keep_batches out")
+            raise InvalidArgumentError(finished, table=name, suggestion="call it without keep_batches")
         options = get_config().storage_options_for(table.location, storage_options)
         report = _release(database, table, verify, options, dry_run=dry_run)
     return replace(report, seconds=round(time.perf_counter() - began, 3))
@@ -99,7 +98,7 @@ def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_r
         database.leave_indexes()
     with location_lease(database, row.location) as lease:
         if part:
-            # the newest batches, one transaction each, so that the import can resume from those that stay
+            # newest first, one transaction each, so that the import can resume from the remaining batches
             for receipt in reversed(imports.receipts(database, row.import_id)):
                 if receipt.batch >= keep:
                     imports.undo_batch(database, row, receipt, lease)
@@ -116,14 +115,14 @@ def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_r
     return report
 
 
-def refuse_unpublished(database: Database, table: Table) -> None:
-    """Refuse to release a table whose log does not hold all of it, or that is frozen or fenced."""
+def refuse_unreleasable(database: Database, table: Table) -> None:
+    """Refuse to release a table that is frozen or fenced, or whose log lacks commits."""
     if table.state == "frozen":
         raise TableFrozenError(
             f"the table is frozen: {table.state_reason}",
             table=table.name,
             version=table.head.version,
-            suggestion="resolve that first: `deltasql mirror status` and `deltasql mirror resolve`",
+            suggestion="run `deltasql mirror status`, then `deltasql mirror resolve`",
         )
     waiting = outbox.lag(database, table.table_id).versions
     if waiting or table.published_version < table.head.version:
@@ -150,8 +149,8 @@ def _release(
             f"`deltasql drop {table.name}` removes it from the catalog. Both keep its files",
         )
     checked = None
-    if table.state != registry.FOLLOWING:  # the log of a followed table is not ours
-        refuse_unpublished(database, table)
+    if table.state != registry.FOLLOWING:  # other writers own the log of a followed table
+        refuse_unreleasable(database, table)
         checked = verify_head(database, table, level, storage, engine=EngineOptions())
         suggestion = "`deltasql verify` shows all differences, `deltasql mirror repair` repairs the log"
         if any(d.kind == "ahead" for d in checked.differences):
@@ -160,12 +159,12 @@ def _release(
         require_equal(checked, "the log differs from the catalog", suggestion)
     if not dry_run:
         with location_lease(database, table.location):
-            forget(database, table)
+            release_table(database, table)
     head, facts = table.head, (table.name, table.location, "released")
     return RollbackReport(*facts, head.version, head.num_files, verification=checked, dry_run=dry_run)
 
 
-def forget(database: Database, table: Table) -> None:
+def release_table(database: Database, table: Table) -> None:
     """Drop a table whose head is published and has not moved since, in one transaction."""
     row = imports.of_table(database, table.table_id)
     with database.write() as session:
@@ -173,9 +172,9 @@ def forget(database: Database, table: Table) -> None:
         frozen = locked is not None and locked.frozen and table.state != registry.FOLLOWING
         if locked is None or locked.table.head.version != table.head.version or frozen:
             raise UnsupportedOperationError(
-                "another writer wrote to the table in the meantime",
+                "another writer changed the table in the meantime",
                 table=table.name,
-                suggestion="stop its writers, then try again",
+                suggestion="stop the table's writers, then try again",
             )
         registry.forget(session, locked.table)
         if row is not None:

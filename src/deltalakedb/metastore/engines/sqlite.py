@@ -1,4 +1,4 @@
-"""SQLite: one file, WAL, full durability; readers never wait, writers take turns."""
+"""SQLite: one file, WAL, full durability; readers never wait, writers queue."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ DIALECT = Dialect(
     indexed=True,
     side_table=True,
     sql_md5=False,
-    # a small cache makes small sorted runs, which fit the processor's and are merged by a second thread
+    # a small cache makes small sorted runs, which fit the processor's cache; a second thread merges them
     before_index=("PRAGMA threads = 2", "PRAGMA cache_size = -2048"),
     after_index=("PRAGMA threads = 0", "PRAGMA cache_size = -16384"),
 )
 
-#: pages of one connection; with SQLite's own 2 MB a bulk load spills its indexes to the WAL over and over
+#: page cache of a connection; with SQLite's default of 2 MB a bulk load keeps spilling indexes to the WAL
 _CACHE_KB = 16_384
-#: the longest pause before a refused switch to WAL is tried again
+#: maximum pause before the switch to WAL is tried again
 _WAL_RETRY_S = 0.01
-#: from here on an image beats a prepared statement
+#: number of rows from which an image is faster than a prepared statement
 _IMAGE_FROM = 64
 _INCOMING = "dl_incoming"
-#: levels at which every commit is flushed to disk
+#: values of ``synchronous`` at which every commit is flushed to disk
 _FLUSHED = ("FULL", "EXTRA", "2", "3")
 #: bytes of the smallest database
 _SMALLEST = 512
@@ -70,8 +70,7 @@ _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _ACCESS = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH, sqlite3.SQLITE_CANTOPEN}
 
-
-#: what a statement may do to read
+#: actions of the authorizer that only read
 _READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 #: pragmas that only report something; they are tables too, as pragma_table_info('t')
 _REPORTING = {
@@ -86,23 +85,23 @@ _OUR_NAMES = "SELECT name FROM main.sqlite_master WHERE lower(substr(name, 1, 3)
 _ROWS = {sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE}
 
 
-class _Rules:
-    """SQLite's authorizer while a user's query is prepared and run, or a statement inside a commit.
+class _Authorizer:
+    """SQLite's authorizer for a user's query, or for a user's statement inside a commit.
 
     Args:
-        reads: Only what reads is allowed.
+        query: Allow only reads.
     """
 
-    def __init__(self, *, reads: bool) -> None:
-        self._reads = reads
+    def __init__(self, *, query: bool) -> None:
+        self._query = query
         self.denied = False
-        #: what was denied is one of our tables
+        #: whether access to one of the catalog's own tables was denied
         self.ours = False
         self._defines = False
 
     def __call__(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
         allowed = self._may_read(action, first, second) or (
-            not self._reads and action not in _OUTSIDE | _READING and self._may_change(action, first, second)
+            not self._query and action not in _OUTSIDE | _READING and self._may_change(action, first, second)
         )
         self.denied = self.denied or not allowed
         return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
@@ -110,8 +109,8 @@ class _Rules:
     def _may_read(self, action: int, first: str | None, second: str | None) -> bool:
         if action == sqlite3.SQLITE_PRAGMA:
             return (first or "").lower() in _REPORTING
-        if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master" and self._reads:
-            # reported if a connection uses a table function such as json_each() for the first time;
+        if action == sqlite3.SQLITE_UPDATE and first == "sqlite_master" and self._query:
+            # reported when a connection first uses a table function such as json_each();
             # SQLite itself refuses statements that change its schema table
             return True
         return action in _READING and (second or "").lower() != "load_extension"
@@ -123,8 +122,8 @@ class _Rules:
             return False
         self._defines = self._defines or action in (sqlite3.SQLITE_DROP_TABLE, sqlite3.SQLITE_ALTER_TABLE)
         if action in _ROWS and (first or "").lower().startswith("sqlite_"):
-            # SQLite's own lists: the schema, which it guards itself, and counters of ours too, of which
-            # DROP TABLE and ALTER TABLE change that of their table
+            # SQLite protects its schema tables itself. Its other tables have rows of the catalog's tables
+            # too; DROP TABLE and ALTER TABLE change only those of their table.
             schema = first in ("sqlite_master", "sqlite_schema", "sqlite_temp_master", "sqlite_temp_schema")
             self.ours = not (schema or self._defines)
             return not self.ours
@@ -139,32 +138,32 @@ class SqliteSession(Session):
     def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection, *, defers: bool = False) -> None:
         super().__init__(engine, defers=defers)
         self._connection = connection
-        #: an image is attached, which can be taken away only after the transaction
+        #: whether an image is attached; it can be detached only after the transaction
         self.attached = False
-        #: a user's own statements ran: their temporary tables may be left
-        self.used_by_others = False
+        #: whether a user's statements ran, which may leave temporary tables
+        self.ran_user_sql = False
 
     def _execute(self, sql: str, params: Sequence[Any]) -> sqlite3.Cursor:
         try:
             return self._connection.execute(sql, params)
-        except (sqlite3.Error, sqlite3.Warning) as error:  # a second statement is a warning to Python 3.11
+        except (sqlite3.Error, sqlite3.Warning) as error:  # Python 3.11 raises Warning for a second statement
             raise self.engine.translate(error) from error
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
         self.flush()  # the rules are for the user's query alone
-        with self._watched(_Rules(reads=True), not_a_query):
+        with self._guarded(_Authorizer(query=True), not_a_query):
             return super().query(sql, params)
 
     def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
-        self.used_by_others = True
-        rules, before = _Rules(reads=False), self.rows(_OUR_NAMES)
-        with self._watched(rules, lambda: protected_table() if rules.ours else interferes("this statement")):
+        self.ran_user_sql = True
+        rules, before = _Authorizer(query=False), self.rows(_OUR_NAMES)
+        with self._guarded(rules, lambda: protected_table() if rules.ours else interferes("this statement")):
             self.run(sql, params)
         if self.rows(_OUR_NAMES) != before:
             raise protected_table()  # the authorizer does not see what a table is renamed to
 
     @contextmanager
-    def _watched(self, rules: _Rules, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
+    def _guarded(self, rules: _Authorizer, refusal: Callable[[], DeltaSqlError]) -> Iterator[None]:
         self._connection.set_authorizer(rules)
         try:
             yield
@@ -177,7 +176,7 @@ class SqliteSession(Session):
         self._run_many(change.sql, rows)
 
     def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """Copied by SQLite from an image in its file format; else one prepared statement, constants in it."""
+        """Insert rows from an image in SQLite's file format if possible, else with a prepared statement."""
         self.flush()
         if data.num_rows >= _IMAGE_FROM and self._insert_image(table, data, constants):
             return
@@ -187,7 +186,7 @@ class SqliteSession(Session):
         self._run_many(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)  # noqa: S608
 
     def _insert_image(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> bool:
-        """Insert rows from an image; False if none can be made of them."""
+        """Insert rows from an image; return False if they do not fit into one."""
         from deltalakedb.metastore.engines.sqlite_pages import page_maker  # only bulk loads need it
 
         try:
@@ -205,7 +204,7 @@ class SqliteSession(Session):
         return True
 
     def detach(self) -> bool:
-        """Detach the last image, after the transaction; whether the connection is as it was before."""
+        """Detach the image after the transaction; return whether the connection can be reused."""
         if self.attached:
             try:
                 self._connection.execute(f"DETACH {_INCOMING}")
@@ -230,7 +229,7 @@ class SqliteEngine(FileEngine):
         super().__init__(address, config)
         self._synchronous = str(self.options.get("synchronous", config.sqlite.synchronous)).upper()
         self._wait = float(self.options.get("busy_timeout", config.sqlite.busy_timeout_s))
-        self._pool = Pool(self._connect, sqlite3.Connection.close, _answers, config.pool)
+        self._pool = Pool(self._connect, sqlite3.Connection.close, _is_alive, config.pool)
         self._gate = ForkGate(self.close, str(self.path))
 
     def identity(self) -> object:
@@ -244,7 +243,7 @@ class SqliteEngine(FileEngine):
         mode = "rwc" if self.config.catalog.create else "rw"
         exists = self._prepare_file("meta.db")
         if exists and not _may_be_sqlite(self.path):
-            # SQLite takes a file of a few bytes for an empty database, and would write over it
+            # SQLite treats a file of a few bytes as an empty database, and would overwrite it
             raise CatalogCorruptError(
                 f"{self.path} is not a SQLite database",
                 suggestion="check the address, or choose another file",
@@ -272,8 +271,8 @@ class SqliteEngine(FileEngine):
     def _use_wal(self, connection: sqlite3.Connection) -> None:
         """Switch a new file to WAL.
 
-        SQLite does not wait here: of two processes that do this at the same moment, each has a lock that the
-        other needs, and one is refused at once.
+        The busy timeout does not apply here: if two processes switch at the same time, each has a lock that
+        the other needs, and one of them fails at once.
         """
         until = time.monotonic() + self._wait
         while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
@@ -282,7 +281,7 @@ class SqliteEngine(FileEngine):
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > until:
                     raise
-                time.sleep(random.uniform(0, _WAL_RETRY_S))  # noqa: S311 - so that they do not meet again
+                time.sleep(random.uniform(0, _WAL_RETRY_S))  # noqa: S311 - so that they do not collide again
             else:
                 return  # a file system without shared memory keeps its mode
 
@@ -301,7 +300,7 @@ class SqliteEngine(FileEngine):
             session.run("PRAGMA query_only = ON")
             session.run("BEGIN")
             if not will_query:
-                session.row("SELECT 1 FROM dl_schema_version")  # the snapshot is taken by the first read
+                session.row("SELECT 1 FROM dl_schema_version")  # the first read takes the snapshot
             try:
                 yield session
             finally:
@@ -309,16 +308,16 @@ class SqliteEngine(FileEngine):
                 session.run("PRAGMA query_only = OFF")
 
     def relaxed_write(self) -> AbstractContextManager[Session]:
-        """Not flushed by itself: it reaches the disk with the next commit that is, and in its order."""
+        """A transaction that is not flushed; the next flushed commit writes it to disk, in order."""
         return self.write(relaxed=self._synchronous in _FLUSHED)
 
     @contextmanager
     def write(self, *, relaxed: bool = False) -> Iterator[Session]:
-        """``BEGIN IMMEDIATE``: the writer's turn is taken before the first statement, never in the middle."""
-        with self._my_turn(), self._gate.inside():
+        """A transaction with ``BEGIN IMMEDIATE``, which takes the write lock before the first statement."""
+        with self._writer_lock(), self._gate.inside():
             connection = self._pool.take()
             session = SqliteSession(self, connection, defers=True)
-            as_lent = not relaxed
+            restored = not relaxed
             try:
                 if relaxed:
                     connection.execute("PRAGMA synchronous=NORMAL")
@@ -329,30 +328,30 @@ class SqliteEngine(FileEngine):
                 if relaxed and not connection.in_transaction:
                     with suppress(sqlite3.Error):
                         connection.execute(f"PRAGMA synchronous={self._synchronous}")
-                        as_lent = True
-                if connection.in_transaction or not as_lent or session.used_by_others or not session.detach():
+                        restored = True
+                if connection.in_transaction or not restored or session.ran_user_sql or not session.detach():
                     self._pool.discard(connection)
                 else:
                     self._pool.give(connection)
 
     @contextmanager
-    def _my_turn(self) -> Iterator[None]:
+    def _writer_lock(self) -> Iterator[None]:
         if not self.path.parent.is_dir():
             self._make_folder()
         try:
-            turn = WriterTurn(self.path.with_name(f"{self.path.name}-turn"))
-            mine = turn.take(self._wait)
+            lock = WriterLock(self.path.with_name(f"{self.path.name}-turn"))
+            acquired = lock.acquire(self._wait)
         except OSError as error:
             raise CatalogAccessError(
-                f"cannot write beside {self.path}: {os.strerror(error.errno or 0)}",
-                suggestion="writers queue on a lock file beside the database: check the folder's rights",
+                f"cannot open a lock file beside {self.path}: {os.strerror(error.errno or 0)}",
+                suggestion="check the permissions of the folder: writers queue on that file",
             ) from error
-        if not mine:
+        if not acquired:
             raise self._busy()
         try:
             yield
         finally:
-            turn.release()
+            lock.release()
 
     def _in_transaction(self, connection: sqlite3.Connection) -> bool:
         return connection.in_transaction
@@ -363,7 +362,7 @@ class SqliteEngine(FileEngine):
         return Durability(
             False,
             f"synchronous={self._synchronous}: a power cut may lose commits that are published already",
-            "leave sqlite.synchronous at FULL",
+            "set sqlite.synchronous to FULL",
         )
 
     def has_schema_table(self, session: Session) -> bool:
@@ -389,13 +388,13 @@ class SqliteEngine(FileEngine):
             return self._full()
         if code in _ACCESS:
             return CatalogAccessError(
-                f"SQLite may not open or write {self.path} ({error})",
-                suggestion="check the rights of the file and of its folder (WAL needs to write beside it)",
+                f"SQLite cannot open or write {self.path} ({error})",
+                suggestion="check the permissions of the file and its folder (WAL creates files beside it)",
             )
         return CatalogError(f"SQLite refused: {error}")
 
 
-def _answers(connection: sqlite3.Connection) -> bool:
+def _is_alive(connection: sqlite3.Connection) -> bool:
     try:
         connection.execute("SELECT 1")
     except sqlite3.Error:
@@ -406,8 +405,8 @@ def _answers(connection: sqlite3.Connection) -> bool:
 def _may_be_sqlite(path: Path) -> bool:
     """Whether a file is empty or as long as the smallest database; SQLite itself checks longer ones.
 
-    Never open the file here: on POSIX, closing it again takes away every lock that this process has on it by
-    its connections, and another process would then delete the log that they write to.
+    Never open the file here: on POSIX, closing it releases every lock that connections of this process have
+    on it, and another process would then delete the WAL that they write to.
     """
     try:
         size = path.stat().st_size
@@ -416,12 +415,12 @@ def _may_be_sqlite(path: Path) -> bool:
     return size == 0 or size >= _SMALLEST
 
 
-class WriterTurn:
-    """A place in the fair queue of writers, threads and processes, on a lock file that stays.
+class WriterLock:
+    """A fair lock for writers in all threads and processes, on a lock file that is never deleted.
 
     SQLite's own busy handler sleeps and tries again, so that some writers starve for seconds. The kernel's
-    queue on a file lock is fair, and a holder that dies gives its turn back. A forked child closes the copies
-    that it inherits: they would keep the lock alive.
+    queue on a file lock is fair, and the lock of a process that dies is released. A forked child closes the
+    descriptors that it inherits: they would keep the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -430,12 +429,12 @@ class WriterTurn:
         self._guard = threading.Lock()
         self._given_up = False
         self._error: OSError | None = None
-        _turns.add(self)
+        _locks.add(self)
 
-    def take(self, timeout: float) -> bool:
-        """Wait for the turn, in another thread since the kernel's queue has no deadline; whether it came.
+    def acquire(self, timeout: float) -> bool:
+        """Wait for the lock, and return whether it was acquired.
 
-        A turn that comes too late is released by that thread.
+        A thread waits, since the kernel's queue has no timeout. If it gets the lock too late, it releases it.
         """
         try:
             with suppress(BlockingIOError):
@@ -463,25 +462,25 @@ class WriterTurn:
             self._done.set()
 
     def release(self) -> None:
-        """Give the turn back; unlocking works even if a process forked in between has the file open."""
+        """Unlock and close the file; unlocking works even if a forked process has the file open."""
         if self._file >= 0:
             with suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)
-        self.forget()
+        self.close()
 
-    def forget(self) -> None:
-        """Close the file; the turn stays with any process that holds it open."""
+    def close(self) -> None:
+        """Close the file; the lock remains with any process that has it open."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
 
 
-_turns: weakref.WeakSet[WriterTurn] = weakref.WeakSet()
+_locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    for turn in list(_turns):
-        turn.forget()
+    for lock in list(_locks):
+        lock.close()
 
 
 os.register_at_fork(after_in_child=_after_fork)

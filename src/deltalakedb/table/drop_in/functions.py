@@ -78,7 +78,7 @@ def _convert(*, uri: str, partition_schema: Any, **options: Any) -> None:
 
     def run(target: str) -> None:
         # delta-rs lists the scratch folder: it must look like the real one
-        root.show(Path(target))
+        root.populate(Path(target))
         deltalake.convert_to_deltalake(target, partition_by=partition_schema, **options)
 
     names = partial(_real_names, root, address.table)

@@ -15,7 +15,7 @@ from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, Protocol
 from deltalakedb.metastore import outbox
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.codec import decode_json, encode_commit
-from deltalakedb.protocol.commit_rules import check_places
+from deltalakedb.protocol.commit_rules import check_locations
 from deltalakedb.protocol.dv import block_range, decode_block, decode_inline, resolve_dv
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
 from deltalakedb.protocol.partition import parse as parse_partition
@@ -25,7 +25,7 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
 from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
 from deltalakedb.storage.durable import Translated
-from deltalakedb.table.roots import Root, ScratchFolder, located, reading
+from deltalakedb.table.roots import Root, ScratchFolder, reading, store_for
 from deltalakedb.table.scratch import ErrorContext, translate_errors, with_safe_stats
 from deltalakedb.table.sources import Source, SqlSource
 
@@ -204,7 +204,7 @@ def check_files(source: Source, root: Root) -> None:
     found = source.scan(("path", "dv_id"))
     root.paths.resolve_all(found.column("path").to_pylist())
     if any(found.column("dv_id").to_pylist()):
-        check_places(source.adds(), root.paths)
+        check_locations(source.adds(), root.paths)
 
 
 def file_uris(source: Source, root: Root, where: Expr | None) -> list[str]:
@@ -312,7 +312,7 @@ class Vectors:
     def rows(self, vector: DeletionVector) -> BitMap64:
         if (place := resolve_dv(self._paths, vector)) is None:
             return decode_inline(vector)
-        store, path = located(self._root, place)
+        store, path = store_for(self._root, place)
         return decode_block(vector, store.get_range(path, *block_range(vector)))
 
     def kept(self, adds: Iterable[Add]) -> Iterator[pa.RecordBatch]:
@@ -338,7 +338,7 @@ class Vectors:
             return stats.num_records
         import pyarrow.parquet as pq
 
-        store, path = located(self._root, self._paths.resolve(add.path))
+        store, path = store_for(self._root, self._paths.resolve(add.path))
         with store.open(path) as file:
             return int(pq.read_metadata(file).num_rows)
 

@@ -59,9 +59,9 @@ from deltalakedb.table.handle import (
     handle_of,
 )
 from deltalakedb.table.locations import is_local, normal_location, place_for
-from deltalakedb.table.roots import root_at, undo
+from deltalakedb.table.roots import delete_new_files, root_at
 from deltalakedb.table.scratch import ErrorContext, ScratchTable, removes, rewrite, submit, translate_errors
-from deltalakedb.table.sources import SqlSource, remembered
+from deltalakedb.table.sources import SqlSource, cache_of
 from deltalakedb.table.write.parquet import Rows, arrow_source, write_files
 from deltalakedb.table.write.plan import plan_append
 from deltalakedb.table.write_locks import write_lock
@@ -293,7 +293,7 @@ def create_with(
         commits = scratch.read_commits()
         if create_options.in_place is not None:
             commits = commits.in_place(create_options.in_place())
-        moved = root.take(scratch.folder, commits.new_files, fsync=config.publish.fsync)
+        moved = root.move_in(scratch.folder, commits.new_files, fsync=config.publish.fsync)
         failpoint("data.after")
         intent = WriteIntent(
             NewTable(name, place, comment=create_options.comment, tags=create_options.tags),
@@ -449,7 +449,7 @@ def _append_remembered(
         return False  # a stream can be read only once
     hooks = split_options(options).hooks
     database = Database.open(address)
-    if (opened := remembered(database).tables.get(address.table)) is None:
+    if (opened := cache_of(database).tables.get(address.table)) is None:
         return False
     table = TableHandle(
         address.catalog.with_table(address.table),
@@ -460,7 +460,7 @@ def _append_remembered(
         one_shot=True,
     )
     if address.location and normal_location(address.location) != opened.table.location:
-        remembered(database).tables.pop(address.table, None)  # the name may belong to another table by now
+        cache_of(database).tables.pop(address.table, None)  # the name may belong to another table by now
         return False
     try:
         # on an object store the check is a request, which runs during the upload
@@ -469,7 +469,7 @@ def _append_remembered(
             table.require_writable()
         done = append(table, data, options, hooks=hooks, check=check)
     except (ConflictError, SchemaError, TableMissingError) as error:
-        remembered(database).tables.pop(address.table, None)
+        cache_of(database).tables.pop(address.table, None)
         if error.context.get("dropped"):
             raise  # the caller did not mean to create a new table in a new catalog
         return False
@@ -481,9 +481,9 @@ def _remember(table: TableHandle, opened: OpenTable) -> None:
     """Remember a table that was just appended to, unless more than its files has changed."""
     done = table.appended
     if done is not None and done.unpublished is not None:
-        remembered(table.database).appended(opened, done)
+        cache_of(table.database).appended(opened, done)
     else:
-        remembered(table.database).tables.pop(table.name, None)
+        cache_of(table.database).tables.pop(table.name, None)
 
 
 def write_to(
@@ -540,7 +540,7 @@ def append(
         actions = [*_info(adds, snapshot.metadata.partition_columns, begun, given), *adds]
         files = root.placed(a.path for a in adds)
         if checking is not None and (failure := checking.exception()) is not None:
-            undo(files)
+            delete_new_files(files)
             raise failure
         table.submit(snapshot, [actions], NOTHING, files, new_names=True, hooks=hooks)
     return True

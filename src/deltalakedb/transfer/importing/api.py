@@ -113,7 +113,7 @@ def import_with(path: str, uri: str, options: ImportOptions, *, catch_up: bool) 
         known = registry.find(database, name)
     if known is None:
         return import_new(database, address, location, options)
-    registry.refuse_elsewhere(known, location)
+    registry.require_location(known, location)
     if catch_up:
         return _catch_up(database, known, options)
     raise TableExistsError(
@@ -328,7 +328,7 @@ def import_tables(
                 return done("planned", plan=plan_with(table.path, address_of_table, asked))
             if not catch_up:
                 with suppress(TableMissingError):
-                    registry.refuse_elsewhere(registry.find(database, table.name), table.path)
+                    registry.require_location(registry.find(database, table.name), table.path)
                     return done("unchanged")
             report = import_with(table.path, address_of_table, asked, catch_up=True)
             return done(report.action, report=report)

@@ -28,7 +28,7 @@ from deltalakedb.metastore.files import (
 from deltalakedb.metastore.ratify import CommitFacts, apply_state
 from deltalakedb.protocol.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.codec import decode_commit, encode_json
-from deltalakedb.protocol.commit_rules import check_one_vector, check_places
+from deltalakedb.protocol.commit_rules import check_locations, check_unique_files
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, Numbers
 from deltalakedb.protocol.paths import TablePaths, canonical_path
 
@@ -259,7 +259,7 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
     made = PreparedWindow(window.begin, window.end)
     for part in window.parts:
         if not isinstance(part, Piece):
-            check_places(part, encoders.paths)
+            check_locations(part, encoders.paths)
             made.parts.append(part)
             continue
         with corrupt_errors(part.path):
@@ -268,7 +268,7 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
         if block is None:
             actions = part.actions()
             with corrupt_errors(part.path):
-                check_places(actions, encoders.paths)
+                check_locations(actions, encoders.paths)
             made.parts.append(actions)
             continue
         made.parts.append(block)
@@ -276,7 +276,7 @@ def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
             # tombstones stand in rows of their own
             with corrupt_errors(part.path):
                 removes = list(column_actions("remove", part.batch.column(at), part.utc))
-                check_places(removes, encoders.paths)
+                check_locations(removes, encoders.paths)
             made.parts.append(removes)
     return made
 
@@ -416,8 +416,8 @@ def ready_tail(store: Store, versions: range, encoders: Encoders) -> ReadyTail |
         path = commit_path(version)
         data = store.get(path)
         actions = decode_commit(data, source=path)
-        check_places(actions, encoders.paths)
-        check_one_vector(actions, encoders.paths, version=version)
+        check_locations(actions, encoders.paths)
+        check_unique_files(actions, encoders.paths, version=version)
         if any(isinstance(a, Metadata) for a in actions):
             return None
         adds = [a for a in actions if isinstance(a, Add)]

@@ -1,4 +1,4 @@
-"""The local engine: this process writes batches, each in one transaction with its receipt."""
+"""The local engine: loads a table in this process, each batch in one transaction with its receipt."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from deltalakedb.metastore.imports import BatchKind, ImportRow, Receipt
 from deltalakedb.metastore.ratify import CommitFacts, Ratification, apply_state, write_commits
 from deltalakedb.protocol.actions import Action, Add, CommitInfo, Remove
 from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.commit_rules import check_one_vector, check_places
+from deltalakedb.protocol.commit_rules import check_locations, check_unique_files
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.transfer.importing.encoding import OTHERS, Encoders, ahead, prepare, write_tail, write_window
 from deltalakedb.transfer.importing.options import LoadEngine, peak_bytes
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.transfer.importing.encoding import PreparedWindow, ReadyTail
 
-#: a batch of commits that was encoded elsewhere, or None
+#: returns a batch of commits that another process has encoded, or None
 Tails: TypeAlias = "Callable[[range], ReadyTail | None]"
 
 
 class TornCheckpointError(LogCorruptError):
-    """The checkpoint that an import begins with cannot be read to its end; an older one may do."""
+    """The checkpoint that an import starts from is truncated or corrupt; an older one may be readable."""
 
     @classmethod
     def of(cls, error: LogCorruptError, version: int) -> TornCheckpointError:
@@ -50,7 +50,7 @@ class TornCheckpointError(LogCorruptError):
 
 @dataclass(slots=True)
 class Batch:
-    """One batch of a load, with what its receipt records (`metastore.imports.Receipt`)."""
+    """One batch of a load, with the values of its receipt (`metastore.imports.Receipt`)."""
 
     number: int
     kind: BatchKind
@@ -63,7 +63,7 @@ class Batch:
 
     @classmethod
     def of_window(cls, plan: ImportPlan, window: PreparedWindow) -> Batch:
-        """The batch of a window of the base; number 0 is the state."""
+        """The batch for a window of the base; batch 0 is the table's state."""
         number = 1 + window.begin // plan.batch_size
         return cls(number, "base", window.begin, window.end - 1, next_seq=window.end)
 
@@ -76,9 +76,9 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LoadTask:
-    """Everything that an engine needs to load a table. Receipts of the import list what is already loaded.
+    """Everything that an engine needs to load a table. The import's receipts record the loaded batches.
 
-    The lease is checked inside every batch's transaction; a rate limit is in file actions a second.
+    Every batch checks the lease in its transaction. The rate limit is in file actions per second.
     """
 
     database: Database
@@ -91,13 +91,12 @@ class LoadTask:
 
     @property
     def paths(self) -> TablePaths:
-        """Where the table's files may be."""
         outside = self.database.engine.config.catalog.allow_outside_paths
         return TablePaths(self.row.location, outside, self.row.name)
 
     @contextmanager
     def writing(self, batch: Batch) -> Iterator[Session]:
-        """The transaction of a batch; its receipt is written at the end."""
+        """Open the transaction of a batch, and write its receipt at the end."""
         with self.database.write() as session:
             imports.require(session, self.lease)
             yield session
@@ -106,7 +105,6 @@ class LoadTask:
         failpoint("import.batch_done")
 
     def write_window(self, window: PreparedWindow, encoders: Encoders) -> Batch:
-        """Write a window of the base."""
         batch = Batch.of_window(self.plan, window)
         with self.writing(batch) as session:
             first = self.plan.first_version
@@ -120,7 +118,7 @@ class LocalEngine(LoadEngine):
     name = "local"
 
     def load(self, task: LoadTask, tails: Tails = lambda _: None) -> None:
-        """Load every batch that has no receipt yet; ``tails`` returns batches that were encoded elsewhere."""
+        """Load every batch without a receipt; ``tails`` returns batches that another process encoded."""
         _Load(task).run(tails)
 
     def open(self, task: LoadTask) -> None:
@@ -139,18 +137,18 @@ class _Load:
         first = self._plan.first_version + (self._plan.base != "none")
         self._version = tails[-1].ends + 1 if tails else first
         self._is_open = len(tails) < len(done)
-        #: positions at which loaded batches of the base begin; a cluster loads them in any order
+        #: first and last row of the loaded batches of the base; Spark loads them in any order
         self._begun = {r.begins: r.ends for r in done if r.kind == "base" and r.ends >= r.begins}
         rows = sum(ends - begins + 1 for begins, ends in self._begun.items())
         total = self._plan.base_rows + self._plan.version - first + 1
         self._pace = Pace(task, total, rows + self._version - first, sum(r.actions for r in done))
 
     def run(self, tails: Tails) -> None:
-        """State, base and tail, as far as each is missing."""
+        """Load the missing parts of the state, the base and the tail."""
         self._pace.report()
         if self._plan.base != "none":
             self._base()
-            # what follows looks files up by their paths
+            # the commits after the base look up files by path
             imports.restore_indexes(self._task.database, self._task.row, self._task.lease, planning=False)
         for versions in tail_batches(self._listing, range(self._version, self._plan.version + 1)):
             batch = Batch(self._batches, "tail", versions.start, versions.stop - 1)
@@ -170,7 +168,7 @@ class _Load:
     # ---- the base ----
 
     def open(self) -> None:
-        """Metadata, protocol, txns and domains of the first version, and its commit, if they are missing."""
+        """Load the first version's metadata, protocol, txns, domains and commit, unless they are loaded."""
         if self._is_open:
             return
         version, reader = self._plan.first_version, self._task.reader
@@ -185,7 +183,7 @@ class _Load:
         self._count(batch)
 
     def _large_first(self) -> Ratification:
-        """The commit of the first version, whose bytes stay in the log; the files come from the base."""
+        """The first version's commit, if it is large: its files come from the base."""
         version, info, seen = self._plan.first_version, [], Counter[object]()
         for action in iter_actions(self._store, commit_path(version)):
             if isinstance(action, Add | Remove):
@@ -211,7 +209,7 @@ class _Load:
             raise TornCheckpointError.of(error, self._plan.first_version) from error
 
     def _windows(self, after: int) -> Iterator[Window]:
-        """What is left of the first version's files."""
+        """The first version's files, from the position ``after`` on."""
         plan, reader = self._plan, self._task.reader
         if plan.base == "checkpoint":
             scan = CheckpointScan(self._store, base_checkpoint(self._listing, plan))
@@ -235,7 +233,7 @@ class _Load:
             write_commits(session, self._table_id, commits)
 
     def _ready(self, batch: Batch, tail: ReadyTail) -> None:
-        """Commits that were parsed and encoded elsewhere."""
+        """Load commits that another process has parsed and encoded."""
         commits = [self._commit(c.version, c.actions, c.data, c.facts) for c in tail.commits]
         batch.actions = sum(c.facts.added + c.facts.removed for c in tail.commits)
         with self._task.writing(batch) as session:
@@ -244,7 +242,7 @@ class _Load:
             write_commits(session, self._table_id, commits)
 
     def _large(self, batch: Batch) -> None:
-        """A commit that is not held in memory: its state, then its removes, then its adds."""
+        """Stream a commit that does not fit in memory: its state, then its removes, then its adds."""
         version, path = batch.begins, commit_path(batch.begins)
         state = [a for a in iter_state(self._store, path) if isinstance(a, OTHERS)]
         with self._changing(batch) as (session, changes):
@@ -252,14 +250,14 @@ class _Load:
             for kind in (Remove, Add):
                 for piece in iter_pieces(self._store, path, kind):
                     imports.require(session, self._task.lease)
-                    check_places(piece, self._task.paths)
+                    check_locations(piece, self._task.paths)
                     changes.apply_pieces(version, [piece])
             facts = CommitFacts(changes.data_change, changes.added, changes.removed)
             write_commits(session, self._table_id, [self._large_commit(version, state, facts)])
 
     @contextmanager
     def _changing(self, batch: Batch, named: Collection[str] = ()) -> Iterator[tuple[Session, FileChanges]]:
-        """The transaction of a batch that changes files, among them live ones with these names."""
+        """Open the transaction of a batch that changes files; ``named`` are the paths in its actions."""
         with self._task.writing(batch) as session:
             live = live_files(session, self._table_id, named) if named else {}
             encoder = files.slot_encoder(session, self._table_id)
@@ -276,7 +274,7 @@ class _Load:
     # ---- commits ----
 
     def _read(self, version: int) -> Ratification:
-        """A commit with its bytes; only the first version may lack them, if it comes from a checkpoint."""
+        """Read a commit; only a first version that comes from a checkpoint may have no commit file."""
         data = None
         try:
             data = self._task.reader.commit_bytes(version)
@@ -284,12 +282,12 @@ class _Load:
             if version > self._plan.first_version or self._plan.base == "none":
                 raise
         actions = [] if data is None else decode_commit(data, source=commit_path(version))
-        check_places(actions, self._task.paths)
-        check_one_vector(actions, self._task.paths, version=version)
+        check_locations(actions, self._task.paths)
+        check_unique_files(actions, self._task.paths, version=version)
         return self._commit(version, actions, data)
 
     def _large_commit(self, version: int, state: Sequence[Action], facts: CommitFacts) -> Ratification:
-        """A commit whose bytes stay in the log alone: only their digest is kept."""
+        """A commit whose bytes stay in the log; the catalog stores only their digest."""
         found = commit_digest(self._store, commit_path(version))
         return self._commit(version, state, None, replace(facts, sha256=found.sha256, size=found.size))
 
@@ -311,7 +309,7 @@ class _Load:
 
 @dataclass(slots=True)
 class Pace:
-    """Progress and the rate limit of one run, which goes on after ``done`` steps and ``seen`` actions."""
+    """Progress and rate limit of one run, which resumes after ``done`` steps and ``seen`` actions."""
 
     task: LoadTask
     total: int

@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: the most load rounds; every round after the first loads commits that the source has received since
+#: maximum number of load rounds; each one after the first loads commits added to the source meanwhile
 _ROUNDS = 3
 
 
 class Import:
-    """One import, from the phase it is in to its end."""
+    """Runs one import, new or interrupted, to its end."""
 
     def __init__(self, database: Database, address: Address, location: str, options: ImportOptions) -> None:
         self._database, self._address, self._location, self._options = database, address, location, options
@@ -58,7 +58,7 @@ class Import:
         self._reader.versions()  # raises if there is no log
         self._name, self._resumed = address.table or "", False
         self._engine: LoadEngine = LocalEngine()
-        #: on the choice of the engine
+        #: why the engine was chosen
         self._note: str | None = None
         self._phases: dict[str, float] = {}
         self._skipped: set[int] = set()
@@ -68,7 +68,7 @@ class Import:
 
     def run(self) -> ImportReport:
         began = time.perf_counter()
-        # a name or location that is taken is refused before anything is recorded
+        # check the name and the location before recording anything
         registry.refuse_taken(self._database, self._name, self._location)
         interrupted = imports.find_open(self._database, self._name, self._location)
         if interrupted is not None and interrupted.deferred_indexes:
@@ -99,15 +99,15 @@ class Import:
             passed_over=self._plan.passed_over,
             peak_memory_bytes=peak_bytes(),
             engine=self._engine.name,
-            note="; ".join(filter(None, (self._note, self._left_behind(head)))) or None,
+            note="; ".join(filter(None, (self._note, self._behind_note(head)))) or None,
         )
 
-    def _left_behind(self, head: Head) -> str | None:
+    def _behind_note(self, head: Head) -> str | None:
         """A note if other writers have added versions to the log."""
-        with suppress(DeltaSqlError):  # the table is there, whatever happened to its log since
+        with suppress(DeltaSqlError):  # the import has succeeded, even if its log cannot be read now
             newest = self._reader.latest_version()
             if newest > head.version and not self._options.following:
-                return f"the source is now at version {newest}; import again with --catch-up"
+                return f"the source is now at version {newest}; run the import again with --catch-up"
         return None
 
     # ---- phases ----
@@ -125,42 +125,42 @@ class Import:
                     with self._timed("rows"):
                         report = compare_rows(self._subject(), report)
         except (LogError, ProtocolError) as error:
-            # the source is invalid, so what was loaded from it is useless
+            # the source is invalid: delete what was loaded from it
             self._undo(self._row, error.message)
             raise
         except Exception as error:
             self._record_error(error.message if isinstance(error, DeltaSqlError) else str(error))
             raise
         if not report.ok:
-            self._refuse(report)
+            self._raise_difference(report)
         failpoint("import.verified")
         return report
 
-    def _refuse(self, report: VerifyReport) -> NoReturn:
+    def _raise_difference(self, report: VerifyReport) -> NoReturn:
         found = report.differences[0]
         if found.kind == "rows":
             message = found.detail
             suggestion = (
-                "nothing was made visible, and what is loaded stays: if data files are missing, restore them "
-                "and import again, or import with a lower level of verification; "
-                f"`deltasql rollback {self._name}` drops what was loaded"
+                "the table is not visible, and the loaded batches are kept: restore missing data files and "
+                "import again, or import with a lower verification level; "
+                f"`deltasql rollback {self._name}` deletes the loaded batches"
             )
             self._record_error(message)
         else:
-            where = f" ({found.path})" if found.path else ""
-            why = f"{report.num_differences} differences, the first: {found.detail}{where}"
-            message = f"what was loaded differs from the log: {why}"
-            suggestion = "nothing was made visible; look at the log, then import again"
+            path = f" ({found.path})" if found.path else ""
+            why = f"{report.num_differences} differences, the first: {found.detail}{path}"
+            message = f"the imported table differs from the log: {why}"
+            suggestion = "the import was undone; check the log, then import again"
             self._undo(self._row, why)
         raise VerificationError(
             message, table=self._name, version=found.version, suggestion=suggestion, report=report
         )
 
     def _begin(self) -> None:
-        """Resume the import that was interrupted, or begin a new one."""
+        """Resume an interrupted import, or begin a new one."""
         found = imports.find_open(self._database, self._name, self._location)
         if found is not None and (why := self._outdated(found)) is not None:
-            logger.warning("%s: the import starts again: %s", self._name, why)
+            logger.warning("%s: restarting the import: %s", self._name, why)
             self._undo(found, why)
             found = None
         if found is None:
@@ -182,9 +182,9 @@ class Import:
         self._resumed, self._row, plan = True, found, ImportPlan.from_dict(found.plan)
         if self._options.history not in ("auto", plan.history):
             raise InvalidArgumentError(
-                f"the import was begun with history={plan.history!r}, not {self._options.history!r}",
+                f"the import was started with history={plan.history!r}, not {self._options.history!r}",
                 table=self._name,
-                suggestion=f"resume without it, or drop what is loaded: `deltasql rollback {self._name}`",
+                suggestion=f"resume it without this option, or undo it: `deltasql rollback {self._name}`",
             )
         self._plan = self._choose_engine(plan)
 
@@ -207,11 +207,11 @@ class Import:
                 return f"the checkpoint of version {first} was rewritten"
         newest = max((r.ends for r in done if r.kind == "tail"), default=first)
         if newest > listing.latest:
-            return f"the log ends before version {newest}, which is loaded"
+            return f"the log ends before version {newest}, which was loaded"
         for version in sorted({first, newest} & listing.commits.keys()):
             known = commits.by_id(self._database, row.table_id, version)
             if known is None or known.sha256 is None:
-                continue  # what came from a checkpoint alone has none
+                continue  # a version loaded from a checkpoint has no digest
             if commit_digest(self._reader.store, commit_path(version)).sha256 != known.sha256:
                 return f"version {version} of the log was rewritten"
         return None
@@ -250,7 +250,7 @@ class Import:
             self._row = imports.set_phase(session, self._row, "verifying")
 
     def _index_and_verify(self) -> VerifyReport:
-        """Build the indexes for planning while what is loaded is compared with the log."""
+        """Build the indexes for planning, and compare the loaded rows with the log meanwhile."""
         if not self._row.deferred_indexes:
             return self._verify()
 
@@ -285,7 +285,7 @@ class Import:
         )
 
     def _make_visible(self, report: VerifyReport) -> Head:
-        """Make the table visible, in one transaction, with the head that the receipts add up to."""
+        """Make the table visible in one transaction; the sums of the receipts become its head."""
         row, plan = self._row, self._plan
         with self._timed("finalize"):
             done = imports.receipts(self._database, row.import_id)
@@ -295,9 +295,9 @@ class Import:
             head = Head(plan.version, timestamp, plan.first_version, *counts)
         if (head.num_files, head.size_bytes) != (report.num_files, report.size_bytes):
             raise VerificationError(
-                f"the receipts count {head.num_files} files, the catalog holds {report.num_files}",
+                f"the receipts record {head.num_files} files, but the catalog has {report.num_files}",
                 table=self._name,
-                suggestion=f"roll the import back with `deltasql rollback {self._name}` and start again",
+                suggestion=f"undo the import with `deltasql rollback {self._name}`, then import again",
             )
         details = {"phases": self._phases, "level": report.level, "resumed": self._resumed}
         with self._database.write() as session:
@@ -324,8 +324,8 @@ class Import:
             try:
                 with self._database.read() as session:
                     session.run(statement)
-            except CatalogError as error:  # for example because another process writes
-                logger.info("%s: %s was not possible: %s", self._name, statement, error.message)
+            except CatalogError as error:  # for example, another process is writing
+                logger.info("%s: skipped %s: %s", self._name, statement, error.message)
 
     def _skip(self, version: int | None) -> bool:
         """Skip the torn checkpoint of a version; return whether the import can start from an older one."""

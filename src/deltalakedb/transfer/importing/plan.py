@@ -19,7 +19,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import imports, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.protocol.commit_rules import check_places
+from deltalakedb.protocol.commit_rules import check_locations
 from deltalakedb.protocol.features import check_readable, reader_features
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import mapping_mode
@@ -98,7 +98,7 @@ def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
         return made
     allowed = TablePaths(location, get_config().catalog.allow_outside_paths, address.table)
     log = LogReplay(reader, made.version, memory_bytes=memory_bound())
-    sizes = log.sizes(lambda add: check_places([add], allowed))
+    sizes = log.sizes(lambda add: check_locations([add], allowed))
     return replace(made, num_files=len(sizes), size_bytes=sum(sizes), exact=True)
 
 
@@ -112,7 +112,7 @@ def _before(database: Database, name: str, location: str) -> str | None:
         registry.refuse_taken(database, name, location)
         begun = imports.find_open(database, name, location) is not None
         return "an import was begun and is not finished: it would be resumed" if begun else None
-    registry.refuse_elsewhere(table, location)
+    registry.require_location(table, location)
     return f"it was imported before, and is at version {table.head.version}; --catch-up imports the rest"
 
 

@@ -47,33 +47,33 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.txn_log import TxnLogReader
     from deltalakedb.transfer.importing.options import EngineArguments, LoadEngine
 
-#: what a file takes in memory while it is compared field by field, on both sides
+#: bytes of memory per file that is compared field by field, for both sides
 _MEMORY_PER_FILE = 6_000
-#: an interval in memory
+#: bytes of memory per interval
 _MEMORY_PER_INTERVAL = 4_000
-#: of `digests.interval_rows`
+#: the columns of `digests.interval_rows`
 INTERVAL_COLUMNS = (
     *("file_id", "path_hash", "add_version", "remove_version", "tombstone", "path", "dv_id"),
     *("size", "modification_time", "data_change", "num_records", *SIDE_COLUMNS),
 )
 _ONLY_IN_LOG = "the log has a file that the catalog does not"
 _ONLY_IN_CATALOG = "the catalog has a file that the log does not"
-#: by kind of action, and application or domain
+#: metadata, protocol, txns and domains, by kind of action and application id or domain
 SmallState: TypeAlias = dict[tuple[str, str], Any]
-#: differences that a report lists
+#: maximum number of differences in a report
 _LISTED = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is compared: a table's rows, which need not be visible yet, and a log.
+    """What to compare: a table in the catalog, visible or still being imported, and its log.
 
     Attributes:
-        first_version: The oldest version that the catalog holds.
-        version: The newest version that is compared; -1 if nothing is published.
+        first_version: The oldest version in the catalog.
+        version: The newest version to compare; -1 if nothing is published.
         storage_options: Options for the stores of the table and of the log.
         first_commit: The oldest version whose commit file the log must have.
-        checkpoints_of: The visible table whose checkpoints are compared too, one by one.
+        checkpoints_of: The visible table whose checkpoints are also compared, one by one.
         engine: Replays the log; None for this process.
     """
 
@@ -91,32 +91,32 @@ class Subject:
 
 
 def verify_table(uri: str, level: Level = "digest", **options: Unpack[EngineArguments]) -> VerifyReport:
-    """Compare a table's log with the catalog, at the newest version that is published. Nothing is changed.
+    """Compare a table's log with the catalog at the newest published version. This changes nothing.
 
     Args:
         uri: The table's ``deltasql://`` address.
         level: ``commits`` (the bytes of every commit file), ``counts`` (files, bytes, metadata), ``digest``
-            (every live file), ``full`` (every field at every version that both sides hold, and the bytes of
+            (every live file), ``full`` (every field at every version that both sides have, and the bytes of
             every commit) or ``data`` (``full``, and the rows, read through the catalog and by stock
             ``deltalake`` or Spark).
         **options: ``engine``, ``spark``, ``master``, ``remote`` and ``storage_options``, as in
-            ``import_table``. Spark makes the digest of the log and reads the plain table's rows; this process
-            compares what differs, and does the rest of level ``full``.
+            ``import_table``. Spark computes the digest of the log and reads the plain table's rows; this
+            process does the rest.
 
     Returns:
-        A report; ``ok`` is True if they agree.
+        A report; ``ok`` is True if log and catalog agree.
 
     Example:
         >>> verify_table("deltasql://sqlite//lake/meta.db?table=sales.orders", "full").ok
         True
     """
     require_one_of("level", level, LEVELS)
-    asked = EngineOptions(**options)
+    engine = EngineOptions(**options)
     address = parse_address(uri)
     name = address.require_table()
     database = Database.open(address)
     table = registry.find(database, name)
-    return verify_head(database, table, level, asked.storage_for(table.location), engine=asked)
+    return verify_head(database, table, level, engine.storage_for(table.location), engine=engine)
 
 
 def verify_head(
@@ -129,11 +129,11 @@ def verify_head(
     look_ahead: bool = True,
     checkpoints: bool = False,
 ) -> VerifyReport:
-    """Compare a table's log with the catalog at the newest version that is published.
+    """Compare a table's log with the catalog at the newest published version.
 
     ``look_ahead`` reports versions of the log beyond the head; in a copy that follows another table they are
     a delay, not a difference. ``checkpoints`` also replays every checkpoint by itself at level ``full``:
-    readers and imports skip a broken one, so otherwise it is no difference.
+    readers and imports skip a broken one, so by default it is not a difference.
     """
     reader = FileTxnLogReader(table.location, storage_options)
     beyond: list[Difference] = []
@@ -154,7 +154,7 @@ def verify_head(
 
 
 def compare_rows(subject: Subject, report: VerifyReport) -> VerifyReport:
-    """The report with a comparison of the rows of data at its version added."""
+    """Compare the rows of data at the report's version, and add the result to the report."""
     from deltalakedb.transfer.verifying.data_rows import row_difference  # imports deltalake's reader
 
     count, detail = row_difference(subject, report)
@@ -177,10 +177,10 @@ def require_equal(report: VerifyReport, what: str, suggestion: str) -> None:
 
 
 def verify_loaded(subject: Subject, level: Level, *beyond: Difference) -> VerifyReport:
-    """Compare a subject's rows with its log; ``data`` compares no more than ``full`` here.
+    """Compare a subject's files and state with its log; rows of data are left to `compare_rows`.
 
-    If commit files are missing, damaged or foreign, that is reported and nothing is replayed: every later
-    version would differ because of it.
+    If commit files are missing, damaged or foreign, only those are reported: a replay would report every
+    later version.
     """
     began = time.perf_counter()
     facts: dict[str, Any] = {"first_version": subject.version}
@@ -193,7 +193,7 @@ def verify_loaded(subject: Subject, level: Level, *beyond: Difference) -> Verify
 
 
 def _differences(subject: Subject, level: Level, facts: dict[str, Any]) -> Iterator[Difference]:
-    """What differs; the other fields of the report are collected in ``facts`` meanwhile."""
+    """Yield the differences, and collect the other fields of the report in ``facts``."""
     database, table_id, store = subject.database, subject.table.table_id, subject.reader.store
     different: list[Difference] = []
     if level in ("commits", "full", "data"):
@@ -262,13 +262,13 @@ def _digests(subject: Subject, log: LogReplay) -> tuple[FileDigest, FileDigest]:
     """The digests of the catalog's files and of the log's."""
     version, theirs = subject.version, None
     with ThreadPoolExecutor(1, thread_name_prefix="deltasql-digest") as pool:
-        # the database works on its own side while the log is read here
-        asked = pool.submit(digests.table_digest, subject.database, subject.table.table_id, version)
+        # the database computes its digest while this process reads the log
+        ours = pool.submit(digests.table_digest, subject.database, subject.table.table_id, version)
         if subject.engine is not None:
             theirs = subject.engine.log_digest(subject.reader, version, tick=subject.tick)
         if theirs is None:
             theirs = log.digest(tick=subject.tick)
-        return asked.result(), theirs
+        return ours.result(), theirs
 
 
 def _file_differences(
@@ -291,18 +291,18 @@ def _file_differences(
 
 
 def _damaged_copies(subject: Subject) -> Iterator[Difference]:
-    """Commits whose bytes in the catalog do not have the digest that the catalog keeps."""
+    """Commits whose bytes in the catalog do not match their digest."""
     for row in commits.of_table(subject.database, subject.table.table_id, upto=subject.version):
         kept = commits.kept_bytes(subject.database, subject.table.table_id, row.version)
         if kept is not None and commits.digest(kept) != row.sha256:
-            yield Difference("commit", row.version, "the catalog's copy does not have its own digest")
+            yield Difference("commit", row.version, "the catalog's copy does not match its digest")
 
 
 # ---- metadata, protocol, txns and domains ----
 
 
 def _small_state(reader: TxnLogReader, version: int) -> SmallState:
-    """The state of a version by a log."""
+    """The state of a version in a log."""
     found = reader.snapshot(version)
     state = _apply({}, (found.metadata, found.protocol))
     return _apply(_apply(state, reader.txns(version).values()), reader.domains(version).values())
@@ -323,7 +323,7 @@ def _apply(state: SmallState, actions: Iterable[Action]) -> SmallState:
 
 
 def _catalog_states(subject: Subject, first: int, last: int) -> Iterator[tuple[int, SmallState]]:
-    """The state of each of some versions by the catalog; the table need not be visible yet."""
+    """The state of each version from ``first`` to ``last`` in the catalog."""
     begun: dict[int, SmallState] = {}
     ended: dict[int, list[tuple[str, str]]] = {}
     for kind, name, since, until, raw in digests.small_rows(subject.database, subject.table.table_id):
@@ -342,7 +342,7 @@ def _catalog_states(subject: Subject, first: int, last: int) -> Iterator[tuple[i
 
 
 def _state_differences(version: int, ours: SmallState, theirs: SmallState) -> Iterator[Difference]:
-    """What differs between the states of a version by the catalog and by the log."""
+    """Compare the catalog's state of a version with the log's."""
     if ours == theirs:
         return
     for key in sorted(ours.keys() | theirs.keys()):
@@ -356,14 +356,14 @@ def _state_differences(version: int, ours: SmallState, theirs: SmallState) -> It
 def _changed_fields(ours: Add, theirs: Add) -> Iterator[str]:
     """The fields in which two adds of one file differ in meaning.
 
-    ``dataChange`` is left out: a checkpoint does not have what the commit said.
+    ``dataChange`` is left out: a checkpoint does not keep the value of the commit.
     """
     for name in ("size", "modification_time", "deletion_vector", "base_row_id", "default_row_commit_version"):
         if getattr(ours, name) != getattr(theirs, name):
             yield name
     if _not_null(ours.partition_values) != _not_null(theirs.partition_values):
         yield "partition_values"
-    # checkpoints need not have the rest: without statistics, tags or unknown fields they are as good
+    # checkpoints may omit statistics, tags and unknown fields
     for name in ("tags", "clustering_provider", "extra", "stats"):
         one, other = getattr(ours, name), getattr(theirs, name)
         if one and other and one != other and (name != "stats" or parse_stats(one) != parse_stats(other)):
@@ -383,7 +383,7 @@ def _differs_in(names: Iterable[str]) -> str:
 
 @dataclass(slots=True)
 class _Interval:
-    """A file from the version that added it to the one that ended it; without an add, a tombstone only."""
+    """A file from the version that added it to the one that removed it; a tombstone has no add."""
 
     since: int
     until: int | None
@@ -392,7 +392,7 @@ class _Interval:
 
 
 class _EveryVersion:
-    """Compares every version that both sides hold, from ``since`` on."""
+    """Compares every version that both sides have, from ``since`` on."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject, self._reader = subject, subject.reader
@@ -411,7 +411,7 @@ class _EveryVersion:
             yield from self._files(frozenset(range(number, BUCKETS, passes)))
 
     def _passes(self) -> int:
-        """How often the log is read to stay within the memory."""
+        """How many times to read the log to stay within the memory limit."""
         files = sum(m.size for v, m in self._listing.commits.items() if v >= self.since) // JSON_PER_ACTION
         memory = files * _MEMORY_PER_INTERVAL
         if not self._from_nothing and (found := self._listing.checkpoints.get(self.since)):
@@ -442,7 +442,7 @@ class _EveryVersion:
                     yield Difference(found[0], (mine or other).since, found[1], key[0])
 
     def _clipped(self, row: tuple[Any, ...]) -> _Interval | None:
-        """A row as the compared versions see it; None for one that ended before them."""
+        """The part of a row's interval within the compared versions, or None."""
         values = dict(zip(INTERVAL_COLUMNS, row, strict=True))
         since, until = values["add_version"], values["remove_version"]
         action = values["remove_action"]
@@ -453,10 +453,10 @@ class _EveryVersion:
             until, remove = None, None
         if until is not None and until <= self.since and self.since > self._first:
             return None
-        # an empty interval that was removed, not replaced, is a tombstone of a file that never lived here
-        buried = since == until and values["tombstone"]
+        # an empty interval with a tombstone is a file that was never live here
+        never_live = since == until and values["tombstone"]
         values["data_change"] = bool(values["data_change"])
-        return _Interval(max(since, self.since), until, None if buried else add_from_row(values), remove)
+        return _Interval(max(since, self.since), until, None if never_live else add_from_row(values), remove)
 
     def _log_intervals(self, buckets: frozenset[int]) -> dict[FileKey, list[_Interval]]:
         found: dict[FileKey, list[_Interval]] = {}
@@ -470,8 +470,8 @@ class _EveryVersion:
                 if (ended := live.pop(remove.key, None)) is not None:
                     ended.until, ended.remove = version, remove.to_dict()
                 elif not base or self.since == self._first:
-                    buried = _Interval(version, version, None, remove.to_dict())
-                    found.setdefault(remove.key, []).append(buried)
+                    tombstone = _Interval(version, version, None, remove.to_dict())
+                    found.setdefault(remove.key, []).append(tombstone)
             for add in (a for a in files if isinstance(a, Add)):
                 key = add.key
                 if (replaced := live.get(key)) is not None:
@@ -503,14 +503,14 @@ class _EveryVersion:
         if mine is None or other is None:
             return ("missing_file", _ONLY_IN_LOG) if mine is None else ("extra_file", _ONLY_IN_CATALOG)
         if (mine.since, mine.until) != (other.since, other.until):
-            lives = f"it lives from {mine.since} to {mine.until}"
-            return "changed_file", f"{lives}, in the log from {other.since} to {other.until}"
+            here = f"live from version {mine.since} to {mine.until} in the catalog"
+            return "changed_file", f"{here}, from {other.since} to {other.until} in the log"
         if (mine.add is None) != (other.add is None) or mine.remove != other.remove:
             return "changed_file", "its remove action differs"
         if mine.add is None or other.add is None:
             return None
         changed = list(_changed_fields(mine.add, other.add))
-        # commits say whether data changed; a checkpoint does not, and may be written again
+        # only commits record dataChange reliably; a checkpoint does not
         from_commit = mine.since > self.since or self._from_nothing
         if from_commit and mine.add.data_change != other.add.data_change:
             changed.append("data_change")
