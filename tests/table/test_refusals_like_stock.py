@@ -119,7 +119,11 @@ def test_a_refusal_is_the_error_that_stock_raises(name: str, tables: tuple[str, 
     assert "__deltasql_root__" not in told
     if not isinstance(error, ours.InvalidArgumentError):
         assert (error.table, error.version) == ("t", 2)
-        hint = "fix the exception that the input raised" if name == "a reader that fails" else "columns are id, p"
+        hint = (
+            "fix the exception that the input raised"
+            if name == "a reader that fails"
+            else "columns are id, p"
+        )
         assert hint in str(error)
         if not isinstance(error, ours.SchemaError) and name != "a reader that fails":
             assert "positive: id > 0" in str(error)
