@@ -6,10 +6,10 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
-from deltalakedb.address import is_deltasql, parse_address, validate_table_name
+from deltalakedb.address import Address, is_deltasql, parse_address, validate_table_name
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
 from deltalakedb.coordinator import fence
-from deltalakedb.coordinator.coordinator import Coordinator
+from deltalakedb.coordinator.coordinator import Adoption, Coordinator
 from deltalakedb.delta_log.commit_file import FileTxnLogWriter
 from deltalakedb.delta_log.reader import open_file_log
 from deltalakedb.exceptions import (
@@ -24,7 +24,7 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror import checkpointer, drift, publisher, reconciler, repair
 from deltalakedb.retry import RETRIED, Retries
-from deltalakedb.settings import as_config, use_config
+from deltalakedb.settings import Config, as_config, use_config
 from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.drop_in.delta_table import DeltaTable
 from deltalakedb.table.locations import ROOT_SETTING, normal_location
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from deltalakedb.address import Address
-    from deltalakedb.coordinator.coordinator import Adoption
     from deltalakedb.coordinator.rebase import Resolved
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
     from deltalakedb.delta_log.cleanup import CleanupPlan
@@ -52,7 +50,6 @@ if TYPE_CHECKING:
     from deltalakedb.mirror.repair import Repaired
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Commit, TxnLogReader, TxnLogWriter
-    from deltalakedb.settings import Config
     from deltalakedb.transfer.reports import Level, VerifyReport
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import deltalake
 import pyarrow as pa
@@ -16,7 +16,6 @@ from deltalakedb.table.read.scan import raw_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from typing import Self
 else:
     __getattr__ = stock_getattr(__name__, "deltalake.query")
 

@@ -10,14 +10,14 @@ import pwd
 import stat
 import threading
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import yaml
 from pydantic import (
@@ -35,9 +35,6 @@ from pydantic import (
 from deltalakedb.address import Address, parse_address
 from deltalakedb.exceptions import ArgumentTypeError, ConfigError
 from deltalakedb.redaction import MASK, redact
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # ---- sections ----
 

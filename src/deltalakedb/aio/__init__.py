@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 import deltalake.table as stock
 
 from deltalakedb import catalog
-from deltalakedb.address import parse_address
+from deltalakedb.address import Address, parse_address
 from deltalakedb.aio.threads import (
     AsyncProxy,
     Batches,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from deltalakedb.address import Address
     from deltalakedb.aio.threads import Method
     from deltalakedb.mirror.reconciler import ReconcilerThread
     from deltalakedb.protocol.read_set import Isolation

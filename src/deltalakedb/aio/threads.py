@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import islice
@@ -22,7 +22,6 @@ from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.settings import get_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Generator
     from pathlib import Path
 
     import deltalake

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO, TypeAlias
@@ -25,8 +25,6 @@ from rich.text import Text
 from deltalakedb.cli.render import clean, count, many
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deltalakedb.mirror.drift import Difference
     from deltalakedb.transfer.reports import VerifyReport
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
 from deltalakedb.commit.conflicts import conflict, vacuumed_files
 from deltalakedb.commit.fast_append import try_fast_append
-from deltalakedb.commit.request import Adopted, NewTable
+from deltalakedb.commit.request import Adopted, CommitRequest, NewTable, TableChange
 from deltalakedb.commit.versions import info_of, write_versions
 from deltalakedb.exceptions import (
     FROZEN_HINT,
@@ -27,19 +27,15 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, registry
-from deltalakedb.metastore.registry import change_names, require_same_table
+from deltalakedb.metastore.registry import NameChange, change_names, require_same_table
 from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.retry import backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from deltalakedb.commit.request import CommitRequest, TableChange
     from deltalakedb.metastore.commits import TransactionResult
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.registry import NameChange
     from deltalakedb.metastore.rows import LockedTable, Table
 
 logger = logging.getLogger(__name__)

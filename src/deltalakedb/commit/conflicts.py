@@ -21,28 +21,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
-from deltalakedb.commit.request import Adopted, Received, Write
+from deltalakedb.commit.request import Adopted, Received, TableChange, Write
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.metastore import commits, files, vacuumed
-from deltalakedb.protocol.actions import Add, DomainMetadata, Metadata, Protocol, Remove, Txn
+from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import writer_features
 from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.predicate import predicate_text
 from deltalakedb.protocol.row_tracking import ROW_TRACKING_DOMAIN
-from deltalakedb.protocol.txn_log import Conflict
+from deltalakedb.protocol.txn_log import Conflict, ConflictKind, Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.files import ConcurrentChange
     from deltalakedb.metastore.rows import LockedTable, Table
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.protocol.read_set import Isolation
-    from deltalakedb.protocol.txn_log import ConflictKind, Snapshot
 
 ISOLATION_LEVEL = "delta.isolationLevel"
 #: the words that programs written for delta-rs look for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.commit.request import NewTable, Write
+from deltalakedb.commit.request import NewTable, TableChange, Write
 from deltalakedb.commit.versions import complete_commit_info
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.failpoints import is_watched
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalakedb.commit.committer import LogAheadCheck
-    from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.database import Database
 
 #: how a commit begins whose time is still to come

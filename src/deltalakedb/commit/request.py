@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from deltalakedb.protocol.actions import Add, Metadata, Protocol, Remove
-from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
+from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol, Remove
+from deltalakedb.protocol.read_set import EVERYTHING, Isolation, ReadSet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.ratify import Streamed
     from deltalakedb.metastore.registry import NameChange
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Snapshot
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb._version import __version__
 from deltalakedb.commit.conflicts import current_protocol, isolation_of
-from deltalakedb.commit.request import Adopted, NewTable, Received, Recommitted, Write
+from deltalakedb.commit.request import Adopted, NewTable, Received, Recommitted, TableChange, Write
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.metastore import commits
-from deltalakedb.metastore.ratify import Ratification, ratify
-from deltalakedb.protocol.actions import CommitInfo, Metadata, Protocol
+from deltalakedb.metastore.ratify import Ratification, Streamed, ratify
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.commit_rules import check_commit
 from deltalakedb.protocol.features import COMMITTER_FEATURES, EXTERNALLY_MANAGED, FENCE, writer_features
@@ -24,11 +24,8 @@ from deltalakedb.protocol.txn_log import Committed, UnpublishedCommits
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from deltalakedb.commit.request import TableChange
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.ratify import Streamed
     from deltalakedb.metastore.rows import LockedTable
-    from deltalakedb.protocol.actions import Action, Add, Remove
 
 #: prefix of the engineInfo in our commits
 _ENGINE: Final = "deltalakedb:"

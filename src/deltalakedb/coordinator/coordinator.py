@@ -43,13 +43,13 @@ from deltalakedb.mirror.drift import (
     refuse_rewritten,
 )
 from deltalakedb.mirror.folder import require_data
-from deltalakedb.mirror.publisher import Target, publish_all
+from deltalakedb.mirror.publisher import Published, Target, publish_all
 from deltalakedb.mirror.reconciler import PUBLISHER, checkpoint_due, reconcile
 from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.commit_rules import decode_received
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
-from deltalakedb.protocol.txn_log import Conflict
-from deltalakedb.storage.store import local_path, open_store
+from deltalakedb.protocol.txn_log import Committed, Conflict
+from deltalakedb.storage.store import Store, local_path, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,9 +58,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
     from deltalakedb.mirror import Options
-    from deltalakedb.mirror.publisher import Published
-    from deltalakedb.protocol.txn_log import Committed
-    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 

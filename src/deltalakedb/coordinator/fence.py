@@ -10,7 +10,7 @@ from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.coordinator.guard import require_writable
 from deltalakedb.exceptions import ConflictError, UnsupportedOperationError
 from deltalakedb.metastore import snapshots
-from deltalakedb.protocol.actions import CommitInfo
+from deltalakedb.protocol.actions import CommitInfo, Protocol
 from deltalakedb.protocol.features import FENCE, SPARK_FEATURES, with_writer_features, without_writer_feature
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.retry import Retries
@@ -18,7 +18,6 @@ from deltalakedb.retry import Retries
 if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.protocol.actions import Protocol
 
 #: conflicting commits of other writers that may come in between
 _RETRIES = 4

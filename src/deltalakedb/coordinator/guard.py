@@ -15,10 +15,10 @@ from deltalakedb.exceptions import StorageError
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.ratify import Streamed
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.protocol.actions import Add, Cdc, Protocol, Remove
+from deltalakedb.protocol.actions import Action, Add, Cdc, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.features import check_readable
-from deltalakedb.storage.store import local_path, open_store
+from deltalakedb.storage.store import Store, local_path, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.storage.store import Store
 
 
 def require_writable(database: Database, table: Table, store: Store, *, log: bool = False) -> None:

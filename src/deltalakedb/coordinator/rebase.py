@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
 from deltalakedb.commit.conflicts import data_conflict
-from deltalakedb.commit.request import Recommitted, TableChange
+from deltalakedb.commit.request import Adopted, Origin, Recommitted, TableChange
 from deltalakedb.commit.versions import info_of, write_versions
 from deltalakedb.coordinator.guard import read_foreign_commit
 from deltalakedb.delta_log.listing import list_log
@@ -32,13 +32,13 @@ from deltalakedb.metastore.leases import require
 from deltalakedb.mirror.drift import commit_file_state, log_differences
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.repair import repair_lease
-from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, FileKey, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.features import SPARK_FEATURES
 from deltalakedb.protocol.paths import encode_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.properties import APPEND_ONLY, is_on
-from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, Isolation
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, Isolation, ReadSet
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
@@ -47,14 +47,11 @@ from deltalakedb.protocol.stats import parse_stats
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from deltalakedb.commit.request import Adopted, Origin
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.rows import LockedTable, Table
     from deltalakedb.mirror import Options
-    from deltalakedb.protocol.actions import Action, FileKey
-    from deltalakedb.protocol.read_set import ReadSet
     from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.storage.store import Store
 

@@ -18,18 +18,16 @@ from deltalakedb.exceptions import (
     ProtocolError,
     StorageMissingError,
 )
-from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import BOM, decode_line, decode_lines, encode_commit
 from deltalakedb.protocol.txn_log import Committed, Conflict, TxnLogWriter
-from deltalakedb.storage import open_store
+from deltalakedb.storage import ObjectMeta, Store, open_store
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
     from types import UnionType
 
-    from deltalakedb.protocol.actions import Action
-    from deltalakedb.storage import ObjectMeta, Store
 
 #: size in bytes from which on a commit is read line by line
 LARGE: Final = 32 * 1024 * 1024

@@ -12,7 +12,7 @@ from deltalakedb.exceptions import (
     ProtocolError,
     StorageMissingError,
 )
-from deltalakedb.protocol.actions import Action, DomainMetadata
+from deltalakedb.protocol.actions import Action, DomainMetadata, Metadata, Protocol, Txn
 from deltalakedb.protocol.codec import decode_commit, decode_json, encode_commit, encode_json
 from deltalakedb.protocol.replay import Replay
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from deltalakedb.delta_log.checkpoint_writer import WrittenCheckpoint
-    from deltalakedb.protocol.actions import Metadata, Protocol, Txn
     from deltalakedb.storage import Store
 
 # ---- _last_checkpoint ----

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deltalakedb.delta_log.checkpoint import iter_checkpoint
 from deltalakedb.delta_log.commit_file import is_large, iter_actions, iter_state, read_commit_info
-from deltalakedb.delta_log.listing import LogListing, list_log, newest_at
+from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log, newest_at
 from deltalakedb.delta_log.names import checksum_path, commit_path
 from deltalakedb.exceptions import (
     DeltaSqlError,
@@ -21,7 +21,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     VersionMissingError,
 )
-from deltalakedb.protocol.actions import Add, Cdc, Remove
+from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, DomainMetadata, Metadata, Remove, Txn
 from deltalakedb.protocol.codec import decode_commit, decode_json
 from deltalakedb.protocol.features import check_readable, check_schema
 from deltalakedb.protocol.properties import (
@@ -33,15 +33,12 @@ from deltalakedb.protocol.properties import (
 )
 from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.txn_log import Commit, Snapshot, TxnLogReader
-from deltalakedb.storage import Store, open_store
+from deltalakedb.storage import ObjectMeta, Store, open_store
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
 
-    from deltalakedb.delta_log.listing import Checkpoint
-    from deltalakedb.protocol.actions import Action, CommitInfo, DomainMetadata, Metadata, Txn
-    from deltalakedb.storage import ObjectMeta
 
 #: the actions of a state without its files
 _STATE_KINDS = frozenset({"protocol", "metaData", "txn", "domainMetadata"})

@@ -12,14 +12,13 @@ from deltalakedb.exceptions import CatalogError, CatalogNotFoundError, DeltaSqlE
 from deltalakedb.metastore import migrations
 from deltalakedb.metastore.engines import make_engine
 from deltalakedb.metastore.statements import Statement, statements
-from deltalakedb.settings import get_config
+from deltalakedb.settings import Config, get_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.address import Address
     from deltalakedb.metastore.engines.base import Dialect, Engine, Row, Session
-    from deltalakedb.settings import Config
 
 
 class Database:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from deltalakedb.exceptions import CatalogError, TableExistsError
 from deltalakedb.metastore import audit, commits, files, leases, registry
 from deltalakedb.metastore.ratify import live_state_versions, revert_rows, set_head
-from deltalakedb.metastore.rows import LockedTable, Table
+from deltalakedb.metastore.rows import Head, LockedTable, Table
 from deltalakedb.protocol.codec import decode_json, encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session, SessionSource
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.metastore.rows import Head
 
 logger = logging.getLogger(__name__)
 

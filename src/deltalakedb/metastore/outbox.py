@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltalakedb.metastore import audit
 from deltalakedb.protocol.codec import decode_json, encode_json
-from deltalakedb.protocol.read_set import decode_reads
+from deltalakedb.protocol.read_set import ReadSet, decode_reads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Row, Session, SessionSource
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.protocol.read_set import ReadSet
 
 #: limit of `waiting` in bytes; the commit that exceeds it is still returned
 MAX_BATCH_BYTES: Final = 16 << 20

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
 from deltalakedb.delta_log.checkpoint_writer import CheckpointContent, write_checkpoint
-from deltalakedb.delta_log.cleanup import clean_log, retention_ms, sweep
+from deltalakedb.delta_log.cleanup import CleanupPlan, clean_log, retention_ms, sweep
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import TRANSACTION_FOLDER, manifest_path
 from deltalakedb.delta_log.optional_files import (
@@ -28,13 +28,13 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, commits, files, outbox, registry, snapshots
-from deltalakedb.metastore.leases import leased, still_held
+from deltalakedb.metastore.leases import Lease, leased, still_held
 from deltalakedb.mirror.clocks import checked_clock, database_now
 from deltalakedb.mirror.drift import require_no_foreign_commits
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.protocol.properties import CHECKPOINT_POLICY, IN_COMMIT_TIMESTAMPS, is_on, whole_number
 from deltalakedb.retry import retry_in_ms
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,14 +43,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
-    from deltalakedb.delta_log.cleanup import CleanupPlan
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.mirror import Options
     from deltalakedb.protocol.actions import Metadata, Remove
-    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 

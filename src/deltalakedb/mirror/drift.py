@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
 from deltalakedb.delta_log.commit_file import commit_digest, iter_actions
-from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.listing import Checkpoint, list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
 from deltalakedb.delta_log.optional_files import last_checkpoint
 from deltalakedb.exceptions import (
@@ -26,18 +26,16 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.protocol.actions import Add, CommitInfo, FileKey, Metadata, Protocol, meaning
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from deltalakedb.delta_log.listing import Checkpoint
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import Table
     from deltalakedb.mirror import Options
-    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import UnsupportedFeatureError
-from deltalakedb.protocol.paths import relative_to
+from deltalakedb.protocol.paths import TablePaths, relative_to
 from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from deltalakedb.mirror import Options
-    from deltalakedb.protocol.paths import TablePaths
 
 FOLDER = "_symlink_format_manifest"
 

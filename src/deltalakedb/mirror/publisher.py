@@ -23,7 +23,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from deltalakedb import telemetry
 from deltalakedb.delta_log.listing import list_log
@@ -46,17 +46,15 @@ from deltalakedb.protocol.codec import encode_json
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.durable import FileWrite, write_files
 from deltalakedb.storage.local import LocalStore
-from deltalakedb.storage.store import local_path, open_store
+from deltalakedb.storage.store import Store, local_path, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Mapping, Sequence
-    from typing import TypeAlias
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
     from deltalakedb.mirror import Options
     from deltalakedb.protocol.txn_log import UnpublishedCommits
-    from deltalakedb.storage.store import Store
 
     _Steps: TypeAlias = Generator[Unpublished, bool, None]
     #: storage options by location, if the caller has some; else those of the settings

@@ -25,7 +25,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import outbox, registry
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, checkpoint_if_due
-from deltalakedb.mirror.publisher import publish, write_missing_manifests
+from deltalakedb.mirror.publisher import Target, publish, write_missing_manifests
 from deltalakedb.retry import backoff
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.mirror import Options
-    from deltalakedb.mirror.publisher import Target
 
 logger = logging.getLogger(__name__)
 

@@ -6,31 +6,28 @@ import logging
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.listing import Checkpoint, list_log
 from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
 from deltalakedb.delta_log.optional_files import write_last_checkpoint
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.metastore import commits, registry, snapshots
-from deltalakedb.metastore.leases import leased, require
+from deltalakedb.metastore.leases import Lease, leased, require
 from deltalakedb.mirror.checkpointer import checkpoint_lease, write_checkpoint_of
 from deltalakedb.mirror.drift import Difference, broken_checkpoints, commit_file_difference, log_differences
 from deltalakedb.mirror.folder import require_data
 from deltalakedb.protocol.actions import CommitInfo
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
-from deltalakedb.storage.store import open_store, real_location
+from deltalakedb.storage.store import Store, open_store, real_location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from contextlib import AbstractContextManager
 
-    from deltalakedb.delta_log.listing import Checkpoint
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
-    from deltalakedb.metastore.leases import Lease
     from deltalakedb.metastore.rows import Table
     from deltalakedb.mirror import Options
-    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from deltalakedb.protocol.schema import PrimitiveType
+from deltalakedb.protocol.schema import DataType, PrimitiveType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.protocol.schema import DataType
 
 _PRIMITIVES = {
     "string": pa.string(),

@@ -7,13 +7,12 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
-from deltalakedb.protocol.actions import action_from_dict, action_to_dict
+from deltalakedb.protocol.actions import Action, action_from_dict, action_to_dict
 from deltalakedb.protocol.json_text import ExactFloat, decode_json, encode_json, json_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from deltalakedb.protocol.actions import Action
 
 __all__ = ["ExactFloat", "decode_commit", "decode_json", "decode_line", "encode_commit", "encode_json"]
 

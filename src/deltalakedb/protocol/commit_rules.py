@@ -36,7 +36,7 @@ from deltalakedb.protocol.features import (
     reader_features,
 )
 from deltalakedb.protocol.partition import canonical
-from deltalakedb.protocol.paths import canonical_path, check_path
+from deltalakedb.protocol.paths import TablePaths, canonical_path, check_path
 from deltalakedb.protocol.properties import APPEND_ONLY, MAPPING_MODE, is_on, mapping_mode
 from deltalakedb.protocol.schema import PHYSICAL_NAME, PrimitiveType, StructType, parse_schema, walk
 from deltalakedb.protocol.stats import MAX_ROWS
@@ -44,7 +44,6 @@ from deltalakedb.protocol.stats import MAX_ROWS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from deltalakedb.protocol.paths import TablePaths
 
 _T = TypeVar("_T")
 

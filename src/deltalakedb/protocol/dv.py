@@ -11,12 +11,11 @@ from pyroaring import BitMap, BitMap64
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
 from deltalakedb.protocol.actions import DeletionVector
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.paths import TablePaths, canonical_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from deltalakedb.protocol.paths import TablePaths
 
 _PORTABLE: Final = struct.pack("<i", 1681511377)
 #: an older layout, seen in the protocol's own example: big-endian, one bitmap per high half

@@ -10,12 +10,9 @@ import struct
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_FLOOR, Context, Decimal
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from deltalakedb.protocol.schema import PrimitiveType
-
-if TYPE_CHECKING:
-    from deltalakedb.protocol.schema import DataType
+from deltalakedb.protocol.schema import DataType, PrimitiveType
 
 __all__ = [
     "EMPTY",

@@ -45,12 +45,11 @@ from deltalakedb.protocol.predicate import (
     Value,
     disjunction,
 )
-from deltalakedb.protocol.schema import FLOATS, INTEGERS, PrimitiveType
+from deltalakedb.protocol.schema import FLOATS, INTEGERS, DataType, PrimitiveType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalakedb.protocol.schema import DataType
 
 #: what a query may say; typed by its own form, not yet by the column
 LiteralValue: TypeAlias = Value | None

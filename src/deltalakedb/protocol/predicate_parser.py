@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -31,13 +31,10 @@ from deltalakedb.protocol.predicate import (
     disjunction,
     no_column,
 )
-from deltalakedb.protocol.schema import DataType, PrimitiveType, StructType
+from deltalakedb.protocol.schema import DataType, PrimitiveType, StructField, StructType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from deltalakedb.protocol.literals import LiteralValue
-    from deltalakedb.protocol.schema import StructField
 
 _Condition: TypeAlias = tuple[str, str, Any]
 Filters: TypeAlias = Sequence[_Condition] | Sequence[Sequence[_Condition]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import (
@@ -20,7 +20,6 @@ from deltalakedb.protocol.actions import Protocol as ProtocolAction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Self
 
 
 class Replay:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import ProtocolError
-from deltalakedb.protocol.actions import Action, Add, DomainMetadata
+from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.features import writer_features
 from deltalakedb.protocol.stats import parse_stats
@@ -15,7 +15,6 @@ from deltalakedb.protocol.stats import parse_stats
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.protocol.actions import Metadata, Protocol
 
 ROW_TRACKING_DOMAIN = "delta.rowTracking"
 #: properties that name the columns in which writers that move rows keep their ids

@@ -21,12 +21,11 @@ from deltalakedb.protocol.predicate import (
     StartsWith,
     normalize,
 )
-from deltalakedb.protocol.schema import PrimitiveType
+from deltalakedb.protocol.schema import DataType, PrimitiveType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from deltalakedb.protocol.schema import DataType
     from deltalakedb.protocol.stats import FileStats
 
 

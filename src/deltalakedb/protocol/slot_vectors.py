@@ -13,16 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltalakedb.protocol.images import EMPTY, IMAX, IMIN, MISSING, encode
-from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
-from deltalakedb.protocol.slots import INDEXED_SLOTS, PARTITION_SLOTS, Level, partition_value
+from deltalakedb.protocol.schema import INTEGERS, DataType, PrimitiveType
+from deltalakedb.protocol.slots import INDEXED_SLOTS, PARTITION_SLOTS, Level, Slot, SlotRow, partition_value
 from deltalakedb.protocol.stats import MAX_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from deltalakedb.protocol.predicate import Path
-    from deltalakedb.protocol.schema import DataType
-    from deltalakedb.protocol.slots import Slot, SlotRow
 
 __all__ = ["SlotColumns", "SlotVectors"]
 

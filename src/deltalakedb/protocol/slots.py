@@ -19,18 +19,15 @@ from deltalakedb.protocol.images import (
     level,
 )
 from deltalakedb.protocol.properties import STATS_COLUMNS
-from deltalakedb.protocol.schema import INTEGERS, PrimitiveType
-from deltalakedb.protocol.stat_images import stat_reader
-from deltalakedb.protocol.stats import column_names, parse_stats, stats_leaves
+from deltalakedb.protocol.schema import INTEGERS, DataType, Leaf, PrimitiveType, StructType
+from deltalakedb.protocol.stat_images import StatReader, stat_reader
+from deltalakedb.protocol.stats import FileStats, column_names, parse_stats, stats_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from deltalakedb.protocol.actions import Add
     from deltalakedb.protocol.predicate import Path
-    from deltalakedb.protocol.schema import DataType, Leaf, StructType
-    from deltalakedb.protocol.stat_images import StatReader
-    from deltalakedb.protocol.stats import FileStats
 
 __all__ = [
     "INDEXED_SLOTS",

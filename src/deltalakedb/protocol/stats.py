@@ -13,12 +13,11 @@ from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.protocol.codec import ExactFloat, decode_json, encode_json
 from deltalakedb.protocol.partition import parse_timestamp, to_float32
 from deltalakedb.protocol.properties import INDEXED_COLUMNS, STATS_COLUMNS, number_or
-from deltalakedb.protocol.schema import FLOATS, INTEGERS, PrimitiveType
+from deltalakedb.protocol.schema import FLOATS, INTEGERS, Leaf, PrimitiveType, StructType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from deltalakedb.protocol.schema import Leaf, StructType
 
 _DEFAULT_INDEXED: Final = 32
 _COLUMN_PART: Final = re.compile(r"(?:\s*`((?:[^`]|``)*)`\s*|([^.,]*))(\.|,|\Z)")

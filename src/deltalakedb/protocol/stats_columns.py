@@ -14,13 +14,12 @@ import pyarrow.json as pj
 
 from deltalakedb.protocol.arrow_values import arrow_column, arrow_type
 from deltalakedb.protocol.codec import encode_json
-from deltalakedb.protocol.schema import PrimitiveType
+from deltalakedb.protocol.schema import Leaf, PrimitiveType
 from deltalakedb.protocol.stats import MAX_ROWS, FileStats, parse_stats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from deltalakedb.protocol.schema import Leaf
 
 #: types whose minimum and maximum writers do not record
 _UNORDERED = {"binary", "variant"}

@@ -22,9 +22,9 @@ from deltalakedb._version import __version__
 from deltalakedb.exceptions import ConfigError, DeltaSqlError
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.redaction import redact
+from deltalakedb.redaction import Secret, redact
 from deltalakedb.service.ratifier import Ratifier
-from deltalakedb.settings import get_config
+from deltalakedb.settings import Config, ServiceConfig, get_config
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from deltalakedb.address import Address
-    from deltalakedb.redaction import Secret
-    from deltalakedb.settings import Config, ServiceConfig
 
     _Reply = tuple[HTTPStatus, str, str]
 

@@ -48,10 +48,10 @@ from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle, warn_nothing_written
 from deltalakedb.table.locations import is_local
-from deltalakedb.table.read.change_feed import Change, ChangeLog, read_changes
+from deltalakedb.table.read.change_feed import Change, ChangeLog, Version, read_changes
 from deltalakedb.table.read.scan import Vectors, arrow_schema, conformed, known, raw_table
 from deltalakedb.table.restore import missing_files
-from deltalakedb.table.roots import delete_new_files, reading, root_at
+from deltalakedb.table.roots import Root, delete_new_files, reading, root_at
 from deltalakedb.table.scratch import ErrorContext, translate_errors
 from deltalakedb.table.write.parquet import write_files
 from deltalakedb.table.write.plan import plan_append
@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
 
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.read.change_feed import Version
-    from deltalakedb.table.roots import Root
 
     _Messages = list[WriterCommitMessage | None]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
 
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.extras import require
@@ -24,7 +24,6 @@ from deltalakedb.spark.scratch import candidates, open_for_write, run_on_scratch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from typing import Self
 
     import deltalake
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,6 @@ from deltalakedb.protocol.schema import PrimitiveType, StructField, StructType, 
 
 if TYPE_CHECKING:
     import logging
-    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import Column, DataFrame, SparkSession
 

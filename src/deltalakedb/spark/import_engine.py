@@ -21,12 +21,12 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import imports
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol.digest import FileDigest
-from deltalakedb.settings import get_config, use_config
+from deltalakedb.settings import Config, get_config, use_config
 from deltalakedb.spark.jobs import run_tasks, split_rows, windows_of
 from deltalakedb.spark.scratch import spark_path
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.transfer.importing.encoding import Encoders, ahead, prepare, ready_tail, write_window
-from deltalakedb.transfer.importing.loader import Batch, LocalEngine, Pace, TornCheckpointError
+from deltalakedb.transfer.importing.loader import Batch, LoadTask, LocalEngine, Pace, TornCheckpointError
 from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
 from deltalakedb.transfer.verifying.data_rows import RowDigest
 from deltalakedb.transfer.verifying.log_replay import WINDOW, LogReplay, add_part, digest_row
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.settings import Config
     from deltalakedb.transfer.importing.encoding import PreparedWindow, ReadyTail
-    from deltalakedb.transfer.importing.loader import LoadTask
     from deltalakedb.transfer.reports import ImportPlan
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from deltalakedb.address import parse_address
+from deltalakedb.address import Address, parse_address
 from deltalakedb.delta_log.checkpoint_writer import (
     SIDECAR_ROWS,
     V2_FEATURE,
@@ -30,7 +30,7 @@ from deltalakedb.settings import get_config, use_config
 from deltalakedb.spark.expressions import check_single, check_type, column_name, condition_of, path_name
 from deltalakedb.spark.jobs import run_monitored, run_tasks
 from deltalakedb.spark.scratch import candidates, open_for_write, run_on_scratch, runs_here
-from deltalakedb.storage.store import ObjectMeta
+from deltalakedb.storage.store import ObjectMeta, Store
 from deltalakedb.table.arguments import epoch_ms
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.maintenance.vacuum import plan_vacuum
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
     import deltalake
     from pyspark.sql import SparkSession
 
-    from deltalakedb.address import Address
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
     from deltalakedb.metastore.rows import OpenTable, Table
-    from deltalakedb.storage.store import Store
     from deltalakedb.table.maintenance.live_files import DataFiles
 
 _FILES: Final = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])

@@ -26,7 +26,7 @@ from deltalakedb.delta_log.optional_files import version_checksum, write_checksu
 from deltalakedb.exceptions import DeltaError, InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import snapshots
-from deltalakedb.protocol.actions import Add, CommitInfo
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, DomainMetadata
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import (
@@ -45,7 +45,7 @@ from deltalakedb.storage.store import open_store
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle, require_handle
 from deltalakedb.table.locations import is_local
-from deltalakedb.table.roots import FILES_FOLDER, with_absolute_path
+from deltalakedb.table.roots import FILES_FOLDER, Root, with_absolute_path
 from deltalakedb.table.scratch import (
     ErrorContext,
     ScratchCommits,
@@ -64,10 +64,8 @@ if TYPE_CHECKING:
     import deltalake
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltalakedb.protocol.actions import Action, DomainMetadata
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
-    from deltalakedb.table.roots import Root
 
 #: the setting for the number of partitions into which delta-spark divides the files of a log
 _PARTS: Final = "spark.databricks.delta.snapshotPartitions"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,18 +23,16 @@ from deltalakedb.spark.scratch import (
     translate_delta_errors,
 )
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.table.handle import warn_nothing_written
+from deltalakedb.table.handle import TableHandle, warn_nothing_written
 from deltalakedb.table.locations import normal_location
 from deltalakedb.table.scratch import ErrorContext
 from deltalakedb.table.write.write import CreateOptions, create_with, exists, known_mode, open_existing
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
 
     from pyspark.sql import DataFrame
 
-    from deltalakedb.table.handle import TableHandle
 
 CREATE_OPTIONS: Final = CreateOptions(handled_features=SPARK_FEATURES)
 Mode = Literal["error", "errorifexists", "append", "overwrite", "ignore"]

@@ -8,12 +8,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from deltalakedb.exceptions import StorageMissingError, UnsupportedOperationError
-from deltalakedb.storage.store import RangeFile, open_store
+from deltalakedb.storage.store import ObjectMeta, RangeFile, Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from deltalakedb.storage.store import ObjectMeta, Store
 
 
 class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is not typed

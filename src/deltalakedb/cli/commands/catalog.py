@@ -9,14 +9,13 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.errors import ExitCode, exit_code
 from deltalakedb.cli.options import CHANGING, command
-from deltalakedb.cli.output import Rows
+from deltalakedb.cli.output import Item, Rows
 from deltalakedb.exceptions import CatalogNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.cli.context import Invocation
-    from deltalakedb.cli.output import Item
     from deltalakedb.doctor import Check
     from deltalakedb.metastore.migrations import Migration
 

@@ -9,7 +9,7 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.options import CHANGING, LEASING, SPARK_ENGINE, flag, number, option, table_command
-from deltalakedb.cli.output import Rows
+from deltalakedb.cli.output import Item, Rows
 from deltalakedb.protocol.codec import decode_json
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
-    from deltalakedb.cli.output import Item
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
 
 

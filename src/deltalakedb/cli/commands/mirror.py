@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.context import stop_on_signal
+from deltalakedb.cli.context import Invocation, stop_on_signal
 from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.options import (
     CHANGING,
@@ -21,14 +21,12 @@ from deltalakedb.cli.options import (
     interval,
     table_command,
 )
-from deltalakedb.cli.output import NO_TABLES, Rows, difference_rows, view_reports
+from deltalakedb.cli.output import NO_TABLES, Item, Rows, difference_rows, view_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.catalog import Catalog
-    from deltalakedb.cli.context import Invocation
-    from deltalakedb.cli.output import Item
     from deltalakedb.coordinator.rebase import Resolved
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.mirror.drift import Difference

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deltalakedb.cli.context import stop_on_signal
+from deltalakedb.cli.context import Invocation, stop_on_signal
 from deltalakedb.cli.options import PAIR, command, flag, number, option
 
 if TYPE_CHECKING:
-    from deltalakedb.cli.context import Invocation
     from deltalakedb.redaction import Secret
     from deltalakedb.settings import Config
 

@@ -8,7 +8,7 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.options import CHANGING, FILE, PAIR, command, flag, number, option, table_command
-from deltalakedb.cli.output import Rows
+from deltalakedb.cli.output import Item, Rows
 from deltalakedb.cli.schema_text import read_schema
 from deltalakedb.exceptions import TableExistsError
 from deltalakedb.protocol.codec import decode_json
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
-    from deltalakedb.cli.output import Item
     from deltalakedb.metastore.outbox import Lag
     from deltalakedb.metastore.rows import OpenTable, Table
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.context import stop_on_signal
+from deltalakedb.cli.context import Invocation, stop_on_signal
 from deltalakedb.cli.errors import ExitCode, exit_code
 from deltalakedb.cli.options import (
     CHANGING,
@@ -25,15 +25,13 @@ from deltalakedb.cli.options import (
     table_command,
     verification,
 )
-from deltalakedb.cli.output import Rows, view_reports
+from deltalakedb.cli.output import Item, Rows, view_reports
 from deltalakedb.transfer import reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from deltalakedb.catalog import Catalog
-    from deltalakedb.cli.context import Invocation
-    from deltalakedb.cli.output import Item
 
 
 @command("import", IMPORTING, CHANGING, LEASING)

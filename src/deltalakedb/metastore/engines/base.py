@@ -6,7 +6,7 @@ import abc
 import os
 import re
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -25,18 +25,16 @@ from deltalakedb.exceptions import (
     CatalogNotFoundError,
     commit_interrupted,
 )
-from deltalakedb.metastore.statements import statements
+from deltalakedb.metastore.statements import Statement, statements
 from deltalakedb.metastore.user_sql import QUERY_WORDS, first_word, not_a_query
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from deltalakedb.address import Address
     from deltalakedb.exceptions import CatalogEncodingError, DeltaSqlError
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.pool import ForkGate
-    from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 
 Row: TypeAlias = tuple[Any, ...]

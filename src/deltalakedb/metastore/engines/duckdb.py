@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,18 +19,16 @@ from deltalakedb.exceptions import (
     CatalogError,
     DeltaSqlError,
 )
-from deltalakedb.metastore.engines.base import Dialect, FileEngine, Row, Session, literal
+from deltalakedb.metastore.engines.base import Dialect, FileEngine, Row, RowChange, Rows, Session, literal
 from deltalakedb.metastore.engines.pool import ForkGate, IdleTimer, inherited
 from deltalakedb.metastore.user_sql import interferes, is_ours, not_a_query, protected_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     import duckdb
 
     from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import RowChange, Rows
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deltalakedb import extras
-from deltalakedb.address import is_local
+from deltalakedb.address import Address, is_local
 from deltalakedb.exceptions import (
     CatalogAccessError,
     CatalogBusyError,
@@ -29,19 +29,16 @@ from deltalakedb.exceptions import (
     TableExistsError,
     commit_interrupted,
 )
-from deltalakedb.metastore.engines.base import Dialect, Durability, Engine, Row, Session
+from deltalakedb.metastore.engines.base import Dialect, Durability, Engine, Row, RowChange, Rows, Session
 from deltalakedb.metastore.engines.pool import Pool
 from deltalakedb.metastore.user_sql import first_word, interferes, protected_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     import psycopg
     import pyarrow as pa
 
-    from deltalakedb.address import Address
-    from deltalakedb.metastore.engines.base import RowChange, Rows
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
 

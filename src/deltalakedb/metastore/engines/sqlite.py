@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -26,7 +26,6 @@ from deltalakedb.metastore.user_sql import interferes, is_ours, not_a_query, pro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     import pyarrow as pa

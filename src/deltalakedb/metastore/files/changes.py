@@ -10,22 +10,19 @@ from deltalakedb.metastore.files import slots
 from deltalakedb.metastore.files.pruning import plan_added
 from deltalakedb.metastore.files.rows import FILE_ID_BITS, FileRows, path_hash
 from deltalakedb.metastore.rows import Head
-from deltalakedb.protocol.actions import Add, Remove
+from deltalakedb.protocol.actions import Action, Add, Metadata, Remove
 from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.paths import canonical_path, encode_path
-from deltalakedb.protocol.predicate import to_physical
+from deltalakedb.protocol.predicate import Expr, to_physical
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.skipping import FileFilter
-from deltalakedb.protocol.slots import column_types
+from deltalakedb.protocol.slots import SlotEncoder, column_types
 from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.engines.base import Row, Session
-    from deltalakedb.protocol.actions import Action, Metadata
-    from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.slots import SlotEncoder
 
 #: path hashes in one statement
 _AT_ONCE: Final = 500

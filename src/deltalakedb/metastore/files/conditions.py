@@ -21,12 +21,11 @@ from deltalakedb.protocol.predicate import (
     Value,
 )
 from deltalakedb.protocol.skipping import without_nan
-from deltalakedb.protocol.slots import slot_text
+from deltalakedb.protocol.slots import Slot, slot_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from deltalakedb.protocol.slots import Slot
 
 __all__ = ["NEVER", "Condition", "Conditions", "both", "either"]
 

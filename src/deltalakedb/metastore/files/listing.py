@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltalakedb import telemetry
-from deltalakedb.metastore.engines.base import arrow_array
+from deltalakedb.metastore.engines.base import Row, Session, SessionSource, arrow_array
 from deltalakedb.metastore.files import slots
 from deltalakedb.metastore.files.pruning import Plan, plan_files, plan_new, plan_page
 from deltalakedb.metastore.files.rows import FILE_ID_BITS
-from deltalakedb.metastore.rows import File
+from deltalakedb.metastore.rows import File, OpenTable, Table
 from deltalakedb.protocol.actions import Add, DeletionVector, Remove
 from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.predicate import to_physical
-from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.predicate import Expr, to_physical
+from deltalakedb.protocol.schema import StructType, parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
@@ -25,10 +25,6 @@ from deltalakedb.protocol.stats import parse_stats
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalakedb.metastore.engines.base import Row, Session, SessionSource
-    from deltalakedb.metastore.rows import OpenTable, Table
-    from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.protocol.schema import StructType
 
 #: columns that can be read, with their Arrow types
 FILE_SCHEMA = pa.schema(

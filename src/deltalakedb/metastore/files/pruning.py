@@ -27,13 +27,12 @@ from deltalakedb.protocol.predicate import (
     normalize,
 )
 from deltalakedb.protocol.skipping import without_nan
-from deltalakedb.protocol.slots import INDEXED_SLOTS
+from deltalakedb.protocol.slots import INDEXED_SLOTS, Level, Slot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalakedb.metastore.engines.base import Dialect
-    from deltalakedb.protocol.slots import Level, Slot
 
 __all__ = ["Plan", "plan_added", "plan_files", "plan_new", "plan_page"]
 

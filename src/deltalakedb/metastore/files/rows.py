@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from deltalakedb.protocol.actions import Add
+from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.paths import canonical_path, check_path
-from deltalakedb.protocol.slots import SLOT_COLUMNS, Level, SlotEncoder, count_levels
+from deltalakedb.protocol.slots import SLOT_COLUMNS, Level, SlotEncoder, SlotRow, count_levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.protocol.actions import Remove
-    from deltalakedb.protocol.slots import SlotRow
 
 #: file ids are (table id << FILE_ID_BITS) | sequence number, so that a table's files are stored together
 FILE_ID_BITS = 40

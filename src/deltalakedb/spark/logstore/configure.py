@@ -22,7 +22,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.metastore.database import Database
-from deltalakedb.service.server import ANSWER_HEADER, commit_server
+from deltalakedb.service.server import ANSWER_HEADER, CommitServer, commit_server
 from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
 from deltalakedb.settings import get_config
 from deltalakedb.spark.jars import check_versions
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deltalakedb.service.server import CommitServer
 
 logger = logging.getLogger(__name__)
 

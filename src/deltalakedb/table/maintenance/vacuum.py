@@ -23,7 +23,7 @@ from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, ch
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import ObjectMeta, open_store
 from deltalakedb.table.arguments import whole_number
 from deltalakedb.table.handle import TableHandle, commit_info
 from deltalakedb.table.locations import is_local
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.actions import Action
-    from deltalakedb.storage.store import ObjectMeta
 
 DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 DEFAULT_RETENTION_MS: Final = 7 * DAY_MS

@@ -21,14 +21,13 @@ from deltalakedb.protocol.paths import decode_path
 from deltalakedb.protocol.schema import Leaf, parse_schema
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.table.read.scan import arrow_schema, needs_delta_rs, scan
-from deltalakedb.table.roots import reading
+from deltalakedb.table.roots import Root, reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.protocol.predicate import Expr
-    from deltalakedb.table.roots import Root
     from deltalakedb.table.sources import Source
 
 #: statistics become fragment guarantees up to this many files; beyond it only the database prunes
