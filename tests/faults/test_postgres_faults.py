@@ -308,7 +308,7 @@ def test_a_lock_that_came_too_late_is_waited_for_once_more(
 ) -> None:
     begun_again = threading.Event()
     listener = logging.Handler()
-    listener.emit = lambda record: begun_again.set() if "attempted again" in record.msg else None  # type: ignore[method-assign]
+    listener.emit = lambda record: begun_again.set() if "retrying transaction" in record.msg else None  # type: ignore[method-assign]
     log = logging.getLogger("deltalakedb.commit.committer")
     log.addHandler(listener)
     log.setLevel(logging.INFO)

@@ -114,7 +114,7 @@ def test_a_write_that_adopts_is_checked_against_what_it_took_over(catalog: Catal
     with pytest.raises(ConflictError):
         catalog.write("t", ids(9), mode="overwrite")
     assert ids_of(catalog.table("t")) == [0, 2, 7, 8], "theirs are taken over all the same"
-    sources._of_databases.clear()  # as in a process that has not appended yet
+    sources._caches.clear()  # as in a process that has not appended yet
     changed_outside(root)
     with pytest.raises(ConflictError, match="metadata changed"):
         append(catalog, 4)
@@ -122,7 +122,7 @@ def test_a_write_that_adopts_is_checked_against_what_it_took_over(catalog: Catal
     changed_outside(root)
     append(catalog, 6)
     assert outside_ids(root) == [0, 2, 4, 6, 7, 8], "who appended before looks the table up again"
-    sources._of_databases.clear()  # as in a process that has not appended yet
+    sources._caches.clear()  # as in a process that has not appended yet
     changed_outside(root)
     catalog.run(lambda tx: tx.write("t", ids(5), mode="append"))
     assert outside_ids(root) == [0, 2, 4, 5, 6, 7, 8]

@@ -73,16 +73,23 @@ def command(
 
 
 def table_command(
-    name: str, *groups: Sequence[Option], required: bool = True, **attributes: Any
+    name: str,
+    *groups: Sequence[Option],
+    required: bool = True,
+    check: Callable[..., None] | None = None,
+    **attributes: Any,
 ) -> MakeCommand:
     """A command with the argument TABLE: its function gets the open catalog and the table's name in it.
 
-    If TABLE is not required and not given, the name is None.
+    If TABLE is not required and not given, the name is None. ``check`` gets the options before the catalog is
+    opened, and raises a UsageError if they do not fit together.
     """
 
     def make(function: Any) -> click.Command:
         @functools.wraps(function)
         def run(cli: Invocation, table: str | None, **given: Any) -> Any:
+            if check is not None:
+                check(table=table, **given)
             with cli.open_tables([] if table is None else [table]) as (catalog, names):
                 return function(cli, catalog, names[0] if names else None, **given)
 

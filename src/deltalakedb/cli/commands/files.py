@@ -80,7 +80,26 @@ def _view(document: dict[str, Any]) -> Iterator[Item]:
     yield f"{render.many(total, 'file')} {which}{shown}", "dim"
 
 
-@table_command("vacuum", CHANGING, SPARK_ENGINE)
+def _check_vacuum(
+    *,
+    engine: str,
+    output: str | None,
+    dry_run: bool,
+    full: bool,
+    no_check: bool,
+    keep_versions: tuple[int, ...],
+    **_: Any,
+) -> None:
+    if engine == "spark" and (not (dry_run and full) or no_check or keep_versions):
+        raise click.UsageError(
+            "--engine spark only lists files: it needs --dry-run and --full, and takes neither "
+            "--no-check nor --keep-version"
+        )
+    if engine != "spark" and output is not None:
+        raise click.UsageError("--output needs --engine spark")
+
+
+@table_command("vacuum", CHANGING, SPARK_ENGINE, check=_check_vacuum)
 @number(
     "--retention-hours",
     "HOURS",
@@ -121,15 +140,8 @@ def vacuum(
       deltasql vacuum web.clicks --full --dry-run --engine spark --output s3://bucket/garbage
     """
     if engine == "spark":
-        if not (dry_run and full) or no_check or keep_versions:
-            raise click.UsageError(
-                "--engine spark only lists files: it needs --dry-run and --full, and takes neither "
-                "--no-check nor --keep-version"
-            )
         _vacuum_list(cli, catalog, name, servers, retention_hours=retention_hours, output=output)
         return
-    if output is not None:
-        raise click.UsageError("--output needs --engine spark")
     opened = catalog.table(name)
     wanted: dict[str, Any] = {
         "retention_hours": retention_hours,
@@ -196,7 +208,14 @@ def gc(cli: Invocation, catalog: Catalog, name: str | None, older_than: float, d
     cli.show({"dry_run": dry_run, "tables": found}, view, [path for g in found for path in g.files])
 
 
-@table_command("checkpoint", LEASING, SPARK_ENGINE)
+def _check_checkpoint(*, engine: str, kind: str | None, rows_per_part: int | None, **_: Any) -> None:
+    if engine == "spark" and kind is not None:
+        raise click.UsageError("--kind does not go with --engine spark, which writes what the table asks for")
+    if engine == "local" and rows_per_part is not None:
+        raise click.UsageError("--rows-per-part needs --engine spark")
+
+
+@table_command("checkpoint", LEASING, SPARK_ENGINE, check=_check_checkpoint)
 @option(
     "--kind",
     type=click.Choice(["classic", "v2"]),
@@ -225,10 +244,6 @@ def checkpoint(
       deltasql checkpoint sales.orders --kind v2 --json
       deltasql checkpoint web.clicks --engine spark --master spark://host:7077
     """
-    if engine == "spark" and kind is not None:
-        raise click.UsageError("--kind does not go with --engine spark, which writes what the table asks for")
-    if engine == "local" and rows_per_part is not None:
-        raise click.UsageError("--rows-per-part needs --engine spark")
     if engine == "local":
         written = catalog.mirror.checkpoint(name, kind=cast("CheckpointKind | None", kind))
     else:

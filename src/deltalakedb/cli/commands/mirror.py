@@ -150,7 +150,14 @@ def _code_of(findings: Sequence[Difference]) -> ExitCode:
     return ExitCode.DRIFT if findings else ExitCode.OK
 
 
-@on_table("run", required=False, short_help="Publish waiting commits, once or as a service.")
+def _check_run(*, watch: bool, table: str | None, **_: Any) -> None:
+    if watch and table is not None:
+        raise click.UsageError("--watch publishes all tables: leave the name out")
+
+
+@on_table(
+    "run", required=False, check=_check_run, short_help="Publish waiting commits, once or as a service."
+)
 @flag("--watch", "Keep running until Ctrl-C or SIGTERM.")
 @interval(1.0, "With --watch, the pause between two rounds.")
 def run(cli: Invocation, catalog: Catalog, name: str | None, watch: bool, interval: float) -> int:
@@ -166,8 +173,6 @@ def run(cli: Invocation, catalog: Catalog, name: str | None, watch: bool, interv
       deltasql mirror run sales.orders
       deltasql mirror run --watch --interval 5
     """
-    if watch and name is not None:
-        raise click.UsageError("--watch publishes all tables: leave the name out")
     if watch:
         cli.note(f"Publishing the tables of {catalog.uri}; Ctrl-C ends it.")
         with stop_on_signal() as stop:
