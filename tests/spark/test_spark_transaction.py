@@ -107,7 +107,7 @@ def test_a_transaction_that_fails_leaves_nothing(spark: Any, catalog: Catalog, t
 
     with catalog.snapshot() as seen:
         assert seen.spark(spark).read("a").count() == 4
-        with pytest.raises(InvalidArgumentError, match="reading only"):
+        with pytest.raises(InvalidArgumentError, match="is read-only"):
             seen.spark(spark).delete("a")
     with pytest.raises(InvalidArgumentError, match="over"):
         seen.spark(spark)
