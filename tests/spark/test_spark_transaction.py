@@ -109,7 +109,7 @@ def test_a_transaction_that_fails_leaves_nothing(spark: Any, catalog: Catalog, t
         assert seen.spark(spark).read("a").count() == 4
         with pytest.raises(InvalidArgumentError, match="is read-only"):
             seen.spark(spark).delete("a")
-    with pytest.raises(InvalidArgumentError, match="over"):
+    with pytest.raises(InvalidArgumentError, match="was committed"):
         seen.spark(spark)
 
 
