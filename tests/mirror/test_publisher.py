@@ -1,4 +1,4 @@
-"""Publishers who help each other: their notes overlap, a lost one is made again, nobody is in the way."""
+"""Publishers of the same tables: they may repeat and restore what another one recorded."""
 
 from __future__ import annotations
 

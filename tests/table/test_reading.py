@@ -65,7 +65,7 @@ def test_locations_may_not_overlap(catalog_uri: str, tmp_path: Path, inner: str)
         catalog.write("beside", pa.table({"id": [1]}), location=tmp_path / "lake" / "outer2")
 
 
-# A handle that others have overtaken goes on answering for its own version.
+# A handle keeps reading its own version after other writers have committed newer ones.
 
 
 def test_a_stale_handle_keeps_the_files_that_a_later_overwrite_removed(table_uri):

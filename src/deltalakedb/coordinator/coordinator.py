@@ -1,4 +1,4 @@
-"""The coordinator: ratifies and publishes every commit, whoever made it, then writes due checkpoints."""
+"""The coordinator: ratifies and publishes the commits of every writer, then writes due checkpoints."""
 
 from __future__ import annotations
 

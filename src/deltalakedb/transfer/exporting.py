@@ -187,7 +187,7 @@ class _Copy:
 
     Attributes:
         first: The version that the copied log begins with.
-        bare: Whether there is no commit of that version, so that a checkpoint takes its place.
+        bare: Whether the version has no commit file, so that its log begins with a checkpoint.
         in_log: Versions whose bytes only the table's own log has; their digests agree.
     """
 

@@ -225,7 +225,7 @@ class PostgresSession(Session):
             raise protected_table()
 
     @property
-    def used_by_others(self) -> bool:
+    def ran_user_sql(self) -> bool:
         """Whether a user's own statements ran: their settings, locks and temporary tables may be left."""
         return self._ours is not None
 
@@ -552,7 +552,7 @@ class PostgresEngine(Engine):
             yield session
         finally:
             connection = session.connection
-            if session.used_by_others or connection.closed or session.begun:
+            if session.ran_user_sql or connection.closed or session.begun:
                 self._pool.discard(connection)
             else:
                 self._pool.give(connection)
