@@ -31,7 +31,7 @@ _NONE: Final[Mapping[str, str]] = {}
 def stock_getattr(ours: str, stock: str, own: Mapping[str, str] = _NONE) -> Callable[[str], Any]:
     """A module's ``__getattr__``: own names from where they are defined, then submodules, then stock's names.
 
-    Nothing is imported before it is used. Private names work too.
+    Nothing is imported before it is used, and own names are then set in the module. Private names work too.
 
     Args:
         ours: The module's name.
@@ -41,7 +41,8 @@ def stock_getattr(ours: str, stock: str, own: Mapping[str, str] = _NONE) -> Call
 
     def get(name: str) -> Any:
         if (home := own.get(name)) is not None:
-            return getattr(importlib.import_module(home), name)
+            found = getattr(importlib.import_module(home), name)
+            return vars(sys.modules[ours]).setdefault(name, found)
         if (module := _submodule(ours, name)) is not None:
             return module
         theirs = importlib.import_module(stock)

@@ -26,7 +26,7 @@ from deltalakedb.protocol.stats import (
 )
 from deltalakedb.protocol.txn_log import Snapshot
 from deltalakedb.table.read.scan import arrow_schema
-from deltalakedb.table.write.plan import plan_append
+from deltalakedb.table.write.parquet import plan_append
 
 
 def stats_of(name: str, low: object, high: object | None = None) -> FileStats:

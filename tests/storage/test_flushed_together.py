@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltalakedb.exceptions import StorageError, StorageMissingError
-from deltalakedb.storage.durable import FileWrite, Flushes, write_files
-from deltalakedb.storage.local import LocalStore
+from deltalakedb.storage.local import FileWrite, Flushes, LocalStore, write_files
 
 if TYPE_CHECKING:
     from pathlib import Path

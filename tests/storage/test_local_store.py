@@ -25,9 +25,8 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.storage import Store, durable, open_store
-from deltalakedb.storage.durable import rename_noreplace
-from deltalakedb.storage.local import LocalStore
+from deltalakedb.storage import Store, local, open_store
+from deltalakedb.storage.local import LocalStore, rename_noreplace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,7 +123,7 @@ def test_put_new_works_without_hard_links(
     def refused(*_: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
-    monkeypatch.setattr(durable.os, "link", refused)
+    monkeypatch.setattr(local.os, "link", refused)
     assert store.put_new("x", b"1")
     assert not rename_noreplace(f"{tmp_path}/root/x", f"{tmp_path}/root/x")
     assert not store.put_new("x", b"2")
@@ -165,7 +164,7 @@ def test_a_file_and_its_folders_are_synced(tmp_path: Path, monkeypatch: pytest.M
         synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
         real(handle)
 
-    monkeypatch.setattr(durable.os, "fsync", record)
+    monkeypatch.setattr(local.os, "fsync", record)
     LocalStore(tmp_path).put_new("a/b/x", b"1")
     temporary = [s for s in synced if s.endswith(".tmp")]
     assert len(temporary) == 1
@@ -299,7 +298,7 @@ def test_what_the_system_says_becomes_a_typed_error_with_advice(
     def refused(*_: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(durable.os, "fsync", refused)
+    monkeypatch.setattr(local.os, "fsync", refused)
     with pytest.raises(StorageError) as caught:
         store.put_new("x", b"1")
     assert caught.value.transient is transient
@@ -322,7 +321,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path) -> None:
             except StorageUnavailableError as e:
                 print(json.dumps(e.to_dict()))
     """
-    source = str(Path(durable.__file__).parents[2])
+    source = str(Path(local.__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
         env={**os.environ, "PYTHONPATH": source},

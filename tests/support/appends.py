@@ -14,8 +14,7 @@ from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
 from deltalakedb.protocol.codec import decode_commit, encode_commit
 from deltalakedb.protocol.txn_log import Snapshot
 from deltalakedb.table.roots import root_at
-from deltalakedb.table.write.parquet import arrow_source, write_files
-from deltalakedb.table.write.plan import plan_append
+from deltalakedb.table.write.parquet import arrow_source, plan_append, write_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from deltalake import BloomFilterProperties, ColumnProperties, CommitProperties,
 from deltalakedb.exceptions import UnsupportedOperationError
 from deltalakedb.protocol.actions import Format, Metadata, Protocol
 from deltalakedb.protocol.txn_log import Snapshot
-from deltalakedb.table.write.plan import plan_append
+from deltalakedb.table.write.parquet import plan_append
 
 ARROW = pa.schema([("id", pa.int64()), ("name", pa.string())])
 FIELDS: list[dict[str, Any]] = [

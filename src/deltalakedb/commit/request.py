@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol, Remove
-from deltalakedb.protocol.read_set import EVERYTHING, Isolation, ReadSet
+from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, Isolation, ReadSet
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session
@@ -128,7 +128,7 @@ class TableChange:
     @cached_property
     def is_blind_append(self) -> bool:
         """Whether the change only adds files and looked at nothing."""
-        if self.reads or self.read is None:
+        if self.reads != NOTHING or self.read is None:
             return False
         others = any(isinstance(a, Remove | Metadata | Protocol) for a in self.actions)
         return not others and any(isinstance(a, Add) for a in self.actions)

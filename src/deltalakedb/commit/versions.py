@@ -14,11 +14,17 @@ from deltalakedb.metastore.ratify import Ratification, Streamed, ratify
 from deltalakedb.protocol.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.commit_rules import check_commit
-from deltalakedb.protocol.features import COMMITTER_FEATURES, EXTERNALLY_MANAGED, FENCE, writer_features
+from deltalakedb.protocol.features import (
+    COMMITTER_FEATURES,
+    EXTERNALLY_MANAGED,
+    FENCE,
+    tracks_rows,
+    writer_features,
+)
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on, with_ict_enablement
 from deltalakedb.protocol.read_set import encode_reads
-from deltalakedb.protocol.row_tracking import ROW_TRACKING_DOMAIN, assign_row_ids, tracks_rows
+from deltalakedb.protocol.row_tracking import ROW_TRACKING_DOMAIN, assign_row_ids
 from deltalakedb.protocol.txn_log import Committed, UnpublishedCommits
 
 if TYPE_CHECKING:

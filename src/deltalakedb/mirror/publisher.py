@@ -44,8 +44,7 @@ from deltalakedb.mirror.drift import commit_file_difference, commit_file_state, 
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.protocol.codec import encode_json
 from deltalakedb.retry import retry_in_ms
-from deltalakedb.storage.durable import FileWrite, write_files
-from deltalakedb.storage.local import LocalStore
+from deltalakedb.storage.local import FileWrite, LocalStore, write_files
 from deltalakedb.storage.store import Store, local_path, open_store
 
 if TYPE_CHECKING:

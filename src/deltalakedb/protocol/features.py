@@ -126,6 +126,10 @@ def writer_features(protocol: Protocol) -> frozenset[str]:
     return _implied(protocol.min_writer_version).union(protocol.writer_features or ())
 
 
+def tracks_rows(protocol: Protocol) -> bool:
+    return "rowTracking" in writer_features(protocol)
+
+
 @cache
 def _implied(version: int) -> frozenset[str]:
     return _names(lambda f: f.since <= version) if version < MAX_WRITER_VERSION else frozenset()

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import ProtocolError
-from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Metadata, Protocol
+from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Metadata
 from deltalakedb.protocol.codec import decode_json, encode_json
-from deltalakedb.protocol.features import writer_features
+from deltalakedb.protocol.features import tracks_rows as tracks_rows
 from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ _ROW_COLUMNS = {
     "delta.rowTracking.materializedRowIdColumnName": "_row-id-col-",
     "delta.rowTracking.materializedRowCommitVersionColumnName": "_row-commit-version-col-",
 }
-
-
-def tracks_rows(protocol: Protocol) -> bool:
-    return "rowTracking" in writer_features(protocol)
 
 
 def with_row_columns(metadata: Metadata) -> Metadata:

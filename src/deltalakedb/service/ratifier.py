@@ -25,8 +25,8 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import outbox, registry
 from deltalakedb.mirror.drift import is_ratified
 from deltalakedb.mirror.publisher import publish
-from deltalakedb.storage.store import open_store
-from deltalakedb.table.locations import ROOT_SETTING, is_local, normal_location
+from deltalakedb.storage.store import is_local, open_store
+from deltalakedb.table.locations import ROOT_SETTING, normal_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

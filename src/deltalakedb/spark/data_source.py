@@ -44,17 +44,15 @@ from deltalakedb.protocol.features import COMMITTER_FEATURES, check_readable
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.spark.scratch import not_shared_error, open_at, other_query, replaced_files
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import is_local, open_store
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle, warn_nothing_written
-from deltalakedb.table.locations import is_local
 from deltalakedb.table.read.change_feed import Change, ChangeLog, Version, read_changes
 from deltalakedb.table.read.scan import Vectors, arrow_schema, conformed, known, raw_table
 from deltalakedb.table.restore import missing_files
 from deltalakedb.table.roots import Root, delete_new_files, reading, root_at
 from deltalakedb.table.scratch import ErrorContext, translate_errors
-from deltalakedb.table.write.parquet import write_files
-from deltalakedb.table.write.plan import plan_append
+from deltalakedb.table.write.parquet import plan_append, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -34,17 +34,16 @@ from deltalakedb.protocol.features import (
     FENCE,
     SPARK_FEATURES,
     check_writable,
+    tracks_rows,
     without_features,
 )
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, ROW_TRACKING, is_on
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
-from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.spark.expressions import path_name
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.storage.store import open_store
+from deltalakedb.storage.store import is_local, open_store
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle, require_handle
-from deltalakedb.table.locations import is_local
 from deltalakedb.table.roots import FILES_FOLDER, Root, with_absolute_path
 from deltalakedb.table.scratch import (
     ErrorContext,

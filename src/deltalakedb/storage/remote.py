@@ -27,7 +27,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.storage.durable import Translated
+from deltalakedb.storage.local import Translated
 from deltalakedb.storage.store import ObjectMeta, RangeFile, Store, checked_path
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/", re.ASCII)
+_URL = re.compile("[A-Za-z][A-Za-z0-9+.-]+://")
 _FORBIDDEN_PARTS: Final = frozenset({"", ".", ".."})
 
 
@@ -178,6 +179,11 @@ def open_store(
 def _absolute(location: str, _folder: str) -> Path:
     """An absolute path; the current folder is part of the cache key."""
     return Path(os.path.abspath(location))  # noqa: PTH100 - resolve() would follow links
+
+
+def is_local(location: str) -> bool:
+    """Whether a location in the form that the catalog keeps is a path, not the URL of an object store."""
+    return not _URL.match(location)
 
 
 def local_path(location: str) -> Path | None:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Committed, Snapshot
-    from deltalakedb.storage.durable import Flushes
+    from deltalakedb.storage.local import Flushes
     from deltalakedb.table.read.scan import RawTable
 
 _IN_TRANSACTION: Final = (

@@ -10,11 +10,11 @@ from urllib.parse import quote, unquote, urlsplit
 
 from deltalakedb.exceptions import AddressError
 from deltalakedb.metastore import registry
+from deltalakedb.storage.store import is_local
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
 
-_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _SCHEMES = ("s3", "gs", "az", "adl", "azure", "abfs", "abfss")
 #: what other engines call the same stores
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
@@ -33,7 +33,7 @@ def normal_location(location: str | os.PathLike[str]) -> str:
     text = os.fspath(location)
     if text.startswith("file:"):
         text = unquote(urlsplit(text).path)
-    if _SCHEME.match(text):
+    if not is_local(text):
         return _normal_url(text)
     # links are not resolved: the location stays as the user spelled it
     return os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111
@@ -64,10 +64,6 @@ def url_of(location: str) -> str:
     if not is_local(location):
         return f"{location}/"
     return f"file://{quote(location.rstrip('/'), safe=_SAFE_IN_PATHS)}/"
-
-
-def is_local(location: str) -> bool:
-    return not _SCHEME.match(location)
 
 
 def place_for(database: Database, name: str, location: str | None) -> str:

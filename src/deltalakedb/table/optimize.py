@@ -26,7 +26,7 @@ from deltalakedb.table.scratch import (
     with_metrics,
 )
 from deltalakedb.table.sources import SqlSource
-from deltalakedb.table.write.plan import target_size
+from deltalakedb.table.write.parquet import target_size
 from deltalakedb.table.write_locks import WORK_FOLDER
 
 if TYPE_CHECKING:

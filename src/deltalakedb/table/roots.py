@@ -36,9 +36,8 @@ from deltalakedb.exceptions import (
 from deltalakedb.protocol.dv import block_range, decode_block, inline_dv, resolve_dv
 from deltalakedb.protocol.paths import TablePaths, decode_path, encode_path, is_absolute, is_url, relative_to
 from deltalakedb.settings import Config, RemoteConfig, get_config
-from deltalakedb.storage.durable import Flushes
-from deltalakedb.storage.store import Store, open_store
-from deltalakedb.table.locations import is_local
+from deltalakedb.storage.local import Flushes
+from deltalakedb.storage.store import Store, is_local, open_store
 from deltalakedb.table.write_locks import WORK_FOLDER, make_folder, remove_folder, work_name
 
 if TYPE_CHECKING:

@@ -28,15 +28,20 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
 from deltalakedb.protocol.codec import decode_commit, encode_commit
-from deltalakedb.protocol.features import COMMITTER_FEATURES, check_writable, with_features, without_features
+from deltalakedb.protocol.features import (
+    COMMITTER_FEATURES,
+    check_writable,
+    tracks_rows,
+    with_features,
+    without_features,
+)
 from deltalakedb.protocol.partition import equal_key, partition_columns
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import is_on
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
-from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
-from deltalakedb.storage.durable import Translated
+from deltalakedb.storage.local import Translated
 from deltalakedb.table.handle import DEFAULT_HOOKS, NO_HOOKS, Hooks, TableHandle
 from deltalakedb.table.locations import url_of
 from deltalakedb.table.roots import FILES_FOLDER, Root, find_unreadable

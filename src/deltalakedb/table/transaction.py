@@ -32,7 +32,7 @@ from deltalakedb.metastore.rows import Head, OpenTable, Table
 from deltalakedb.metastore.user_sql import checked_statement
 from deltalakedb.protocol.read_set import NOTHING, Isolation
 from deltalakedb.protocol.txn_log import Committed, Snapshot
-from deltalakedb.storage.durable import Flushes
+from deltalakedb.storage.local import Flushes
 from deltalakedb.table.drop_in.delta_table import DeltaTable, table_of
 from deltalakedb.table.handle import Hooks, TableHandle, WriteIntent, warn_nothing_written
 from deltalakedb.table.locations import normal_location

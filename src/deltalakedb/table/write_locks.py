@@ -22,8 +22,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.storage.durable import storage_error
-from deltalakedb.table.locations import is_local
+from deltalakedb.storage.local import storage_error
+from deltalakedb.storage.store import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,7 @@ from deltalakedb.protocol.actions import Cdc, DeletionVector
 from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import file_below
-from deltalakedb.storage.store import ObjectMeta, RealPlaces, open_store
-from deltalakedb.table.locations import is_local
+from deltalakedb.storage.store import ObjectMeta, RealPlaces, is_local, open_store
 from deltalakedb.table.sources import Source, SqlSource
 
 if TYPE_CHECKING:

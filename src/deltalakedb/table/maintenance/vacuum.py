@@ -23,10 +23,9 @@ from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, ch
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
-from deltalakedb.storage.store import ObjectMeta, open_store
+from deltalakedb.storage.store import ObjectMeta, is_local, open_store
 from deltalakedb.table.arguments import whole_number
 from deltalakedb.table.handle import TableHandle, commit_info
-from deltalakedb.table.locations import is_local
 from deltalakedb.table.maintenance.live_files import (
     CHANGES,
     DataFiles,

@@ -24,7 +24,7 @@ from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
 from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
-from deltalakedb.storage.durable import Translated
+from deltalakedb.storage.local import Translated
 from deltalakedb.table.roots import Root, ScratchFolder, reading, store_for
 from deltalakedb.table.scratch import ErrorContext, translate_errors, with_safe_stats
 from deltalakedb.table.sources import Source, SqlSource

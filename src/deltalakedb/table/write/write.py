@@ -47,6 +47,7 @@ from deltalakedb.protocol.features import (
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.storage.store import is_local
 from deltalakedb.table.handle import (
     DEFAULT_HOOKS,
     NO_HOOKS,
@@ -58,12 +59,11 @@ from deltalakedb.table.handle import (
     commit_info,
     handle_of,
 )
-from deltalakedb.table.locations import is_local, normal_location, place_for
+from deltalakedb.table.locations import normal_location, place_for
 from deltalakedb.table.roots import delete_new_files, root_at
 from deltalakedb.table.scratch import ErrorContext, ScratchTable, removes, rewrite, submit, translate_errors
 from deltalakedb.table.sources import SqlSource, cache_of
-from deltalakedb.table.write.parquet import Rows, arrow_source, write_files
-from deltalakedb.table.write.plan import plan_append
+from deltalakedb.table.write.parquet import Rows, arrow_source, plan_append, write_files
 from deltalakedb.table.write_locks import write_lock
 
 if TYPE_CHECKING:
