@@ -25,8 +25,8 @@ from deltalakedb.protocol.actions import (
     Remove,
     Txn,
     UnknownAction,
+    encode_commit,
 )
-from deltalakedb.protocol.codec import encode_commit
 from deltalakedb.protocol.txn_log import Committed, Conflict, TxnLogReader, TxnLogWriter
 from support.actions import SCHEMA, add, info, metadata, protocol, remove
 

@@ -8,7 +8,7 @@ import deltalake
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, open_log, write_deltalake
-from deltalakedb.coordinator import guard
+from deltalakedb.coordinator import coordinator
 from deltalakedb.exceptions import TableFolderMissingError, TableFrozenError
 from deltalakedb.metastore.database import close_all
 from deltalakedb.service.ratifier import Ratifier
@@ -59,7 +59,7 @@ def test_a_precondition_stops_every_writer_before_it_writes(
         def refuse(*_: object, **__: object) -> None:
             raise TableFolderMissingError("a new precondition does not hold", table="t")
 
-        monkeypatch.setattr(guard, "require_folder", refuse)
+        monkeypatch.setattr(coordinator, "require_folder", refuse)
         for name, write in WRITES.items():
             with pytest.raises(TableFolderMissingError, match="new precondition"):
                 write(catalog, table)

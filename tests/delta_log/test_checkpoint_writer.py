@@ -20,7 +20,7 @@ from deltalakedb.delta_log.names import checkpoint_path, commit_path
 from deltalakedb.delta_log.optional_files import write_last_checkpoint
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, StorageError
 from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.storage import Store, open_store
 from support.actions import add, info, metadata, protocol, remove
 from support.checkpoints import checkpoint_version, content, state, with_stats

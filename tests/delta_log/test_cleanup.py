@@ -23,8 +23,7 @@ from deltalakedb.delta_log.names import (
 )
 from deltalakedb.delta_log.optional_files import compact, write_compaction, write_last_checkpoint
 from deltalakedb.exceptions import ConfigError, InvalidArgumentError, LogGapError, ProtocolError
-from deltalakedb.protocol.actions import DomainMetadata, Txn, UnknownAction
-from deltalakedb.protocol.codec import decode_commit, encode_commit
+from deltalakedb.protocol.actions import DomainMetadata, Txn, UnknownAction, decode_commit, encode_commit
 from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.storage import ObjectMeta, Store, open_store
 from support.actions import add, info, metadata, protocol, remove

@@ -18,8 +18,7 @@ from deltalakedb.delta_log.optional_files import (
     write_checksum,
     write_last_checkpoint,
 )
-from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn
-from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.actions import DeletionVector, DomainMetadata, Txn, decode_commit
 from deltalakedb.protocol.replay import Replay
 from deltalakedb.storage import Store, open_store
 from support.actions import add, metadata, protocol, remove

@@ -21,8 +21,8 @@ from deltalakedb.exceptions import (
     StorageError,
     VersionMissingError,
 )
-from deltalakedb.protocol.actions import action_to_dict
-from deltalakedb.protocol.codec import encode_commit, encode_json
+from deltalakedb.protocol.actions import action_to_dict, encode_commit
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.properties import ENABLEMENT_TIMESTAMP, ENABLEMENT_VERSION, IN_COMMIT_TIMESTAMPS
 from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.storage import open_store

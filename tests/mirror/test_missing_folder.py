@@ -10,7 +10,7 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.exceptions import StorageMissingError, TableFolderMissingError
-from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.protocol.actions import encode_commit
 from deltalakedb.service.ratifier import Ratifier
 from deltalakedb.settings import Config
 from deltalakedb.storage.store import open_store

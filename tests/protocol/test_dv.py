@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
-from deltalakedb.protocol.actions import Add, DeletionVector
-from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.actions import Add, DeletionVector, decode_commit
 from deltalakedb.protocol.dv import (
     dv_path,
     inline_dv,

@@ -19,8 +19,8 @@ from deltalakedb.protocol.actions import (
     Remove,
     Txn,
     UnknownAction,
+    decode_commit,
 )
-from deltalakedb.protocol.codec import decode_commit
 from deltalakedb.protocol.replay import Replay
 from support.golden import GoldenTable, golden_params
 

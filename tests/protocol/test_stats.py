@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from deltalakedb.delta_log.checkpoint_writer import CheckpointContent
 from deltalakedb.models import Metadata, Protocol
-from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.slots import assign_slots
 from deltalakedb.protocol.stats import (

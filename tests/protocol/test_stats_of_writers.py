@@ -13,8 +13,7 @@ from deltalake import write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deltalakedb.protocol.actions import Add
-from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.actions import Add, decode_commit
 from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
 

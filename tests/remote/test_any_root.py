@@ -11,8 +11,7 @@ from deltalake import CommitProperties
 
 from deltalakedb import Catalog, DeltaTable, QueryBuilder, open_log, write_deltalake
 from deltalakedb.delta_log import FileTxnLogReader
-from deltalakedb.protocol.actions import Add, Cdc
-from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.actions import Add, Cdc, decode_commit
 from deltalakedb.protocol.paths import decode_path
 from support.lake import every_type, ids, ids_of
 from support.places import Place

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import deltalake
 import pytest
 
-from deltalakedb.protocol.codec import encode_action
+from deltalakedb.protocol.actions import encode_action
 from deltalakedb.service import server as server_module
 from support.actions import add, info, metadata, protocol, remove
 from support.callers import TOKEN, Caller, appended, first

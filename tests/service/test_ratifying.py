@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 
-from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.protocol.actions import encode_commit
 from support.actions import add, info, metadata, protocol, remove
 from support.callers import appended, first
 from support.lake import ids

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from deltalakedb import DeltaTable, write_deltalake
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.spark.expressions import condition_of, target_condition
 from deltalakedb.table.handle import require_handle
 from support.conditions import DRAWN, SEED, Draw, files

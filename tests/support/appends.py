@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pyarrow as pa
 
-from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
-from deltalakedb.protocol.codec import decode_commit, encode_commit
+from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol, decode_commit, encode_commit
 from deltalakedb.protocol.txn_log import Snapshot
 from deltalakedb.table.roots import root_at
 from deltalakedb.table.write.parquet import arrow_source, plan_append, write_files

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlsplit
 
 from deltalakedb.failpoints import VARIABLE
-from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.protocol.actions import encode_commit
 from deltalakedb.redaction import Secret
 from deltalakedb.service.tokens import write_token
 from support.actions import add, info, metadata, protocol

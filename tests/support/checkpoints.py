@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalakedb.delta_log.checkpoint import is_complete
 from deltalakedb.delta_log.checkpoint_writer import CheckpointContent
 from deltalakedb.delta_log.listing import list_log
-from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.json_text import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

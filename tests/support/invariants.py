@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltalakedb.delta_log.names import parse_name
-from deltalakedb.protocol.actions import Add
-from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.actions import Add, decode_commit
 from deltalakedb.protocol.replay import Replay
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.exceptions import PredicateError
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.table.handle import require_handle
 from deltalakedb.table.read.scan import raw_table
 from support.conditions import DRAWN, SEED, Draw, files

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, import_table, verify_table
-from deltalakedb.protocol import codec
+from deltalakedb.protocol import actions
 from support.lake import ids, ids_of
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def test_unknown_keys_beside_an_action_are_warned_of_once(
 ) -> None:
     root = table_at(tmp_path / "t")
     unknown_key(root)
-    codec._warn_of_unknown_keys.cache_clear()
+    actions._warn_of_unknown_keys.cache_clear()
     with caplog.at_level(logging.WARNING):
         import_table(str(root), f"{catalog_uri}?table=t", verify="full")
     told = [record.getMessage() for record in caplog.records if "unknownThing" in record.getMessage()]

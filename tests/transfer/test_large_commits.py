@@ -18,12 +18,12 @@ from deltalakedb import (
     verify_table,
     write_deltalake,
 )
-from deltalakedb.coordinator import guard
+from deltalakedb.coordinator import rebase
 from deltalakedb.delta_log import commit_file
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import LogCorruptError, ProtocolError, TableFrozenError
-from deltalakedb.protocol import codec
+from deltalakedb.protocol import actions
 from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import open_store
 from deltalakedb.transfer.importing import plan
@@ -91,7 +91,7 @@ def test_catching_up_and_following_take_large_commits_piece_by_piece(
             file.rename(aside / file.name)
         first()
         with monkeypatch.context() as patched:
-            for module in (guard, codec):
+            for module in (rebase, actions):
                 patched.setattr(module, "decode_commit", whole)
             for file in later:
                 (aside / file.name).rename(file)

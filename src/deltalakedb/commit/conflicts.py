@@ -25,9 +25,9 @@ from deltalakedb.commit.request import Adopted, Received, TableChange, Write
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.metastore import commits, files, vacuumed
 from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Metadata, Protocol, Remove, Txn
-from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import writer_features
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.predicate import predicate_text
 from deltalakedb.protocol.row_tracking import ROW_TRACKING_DOMAIN

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.protocol.actions import Add, Cdc, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
-from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange
 from deltalakedb.exceptions import InvalidArgumentError, ProtocolError, TableExistsError, TableMissingError
 from deltalakedb.metastore import commits, registry, snapshots
-from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.protocol.actions import encode_commit
 from deltalakedb.protocol.features import FENCE
 from deltalakedb.protocol.txn_log import Committed, Conflict
 

@@ -11,8 +11,7 @@ from deltalakedb.commit.request import Adopted, NewTable, Received, Recommitted,
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.metastore import commits
 from deltalakedb.metastore.ratify import Ratification, Streamed, ratify
-from deltalakedb.protocol.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
-from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove, encode_commit
 from deltalakedb.protocol.commit_rules import check_commit
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,

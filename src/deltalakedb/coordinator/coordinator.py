@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from deltalakedb.commit.committer import LogAheadError, commit
 from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange
 from deltalakedb.commit.versions import info_of
 from deltalakedb.coordinator import rebase
-from deltalakedb.coordinator.guard import log_is_ahead, read_foreign_commit, require_writable
-from deltalakedb.delta_log.names import commit_path
+from deltalakedb.coordinator.rebase import read_foreign_commit
+from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
+from deltalakedb.delta_log.optional_files import last_checkpoint
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import (
     CatalogBusyError,
@@ -42,7 +44,7 @@ from deltalakedb.mirror.drift import (
     newest_beyond,
     refuse_rewritten,
 )
-from deltalakedb.mirror.folder import require_data
+from deltalakedb.mirror.folder import require_data, require_folder
 from deltalakedb.mirror.publisher import Published, Target, publish_all
 from deltalakedb.mirror.reconciler import PUBLISHER, checkpoint_due, reconcile
 from deltalakedb.protocol.actions import Metadata
@@ -455,3 +457,51 @@ def _conflict_error(conflict: Conflict) -> ConflictError:
         files=conflict.files,
         predicate=conflict.predicate,
     )
+
+
+# ---- checks around a commit ----------------------------------------------------------------------------
+
+
+def require_writable(database: Database, table: Table, store: Store, *, log: bool = False) -> None:
+    """Check, before data files are written, that a table may be written to.
+
+    Table operations, transactions, Spark and the HTTP service all call this, so a new precondition of writing
+    belongs here. Whatever may change between this check and the commit is checked again under the lock of the
+    table's head, in `commit/committer.py`. With ``log``, a folder on local disk must also have its
+    `_delta_log`: an engine that has already written its data may have created the missing folder itself.
+
+    Raises:
+        TableFollowedError: The table belongs to another catalog and is only followed.
+        TableFolderMissingError: Versions were published, and the folder is missing or holds no data.
+    """
+    registry.refuse_followed(table)
+    require_folder(database, table, store, log=log)
+
+
+def log_is_ahead(table: Table, version: int) -> bool:
+    """Whether a log on local disk continues after a version; False for an object store.
+
+    A committer calls this while it locks the head. An unreadable log does not block a commit: publishing
+    finds a foreign commit later.
+    """
+    root = local_path(table.location)
+    if root is None:
+        return False
+    if os.path.lexists(f"{root}/{commit_path(version + 1)}"):
+        return True
+    # the next version may have been cleaned up after a later checkpoint
+    try:
+        hint = os.stat(f"{root}/{LAST_CHECKPOINT}")  # noqa: PTH116 - checked before every commit
+        newest = _last_checkpoint(str(root), (hint.st_ino, hint.st_size, hint.st_mtime_ns, hint.st_ctime_ns))
+        if newest is None or newest <= version:
+            return False
+        # the hint may be wrong, so look for the checkpoint itself
+        return any(name.startswith(f"{newest:020}.") for name in os.listdir(f"{root}/{LOG_FOLDER}"))  # noqa: PTH208
+    except (OSError, StorageError):
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _last_checkpoint(root: str, _stat: tuple[int, ...]) -> int | None:
+    """The version that ``_last_checkpoint`` names; cached, since it is read while a head is locked."""
+    return last_checkpoint(open_store(root))

@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from deltalakedb.commit.request import CommitRequest, TableChange, Write
-from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.coordinator.guard import require_writable
+from deltalakedb.coordinator.coordinator import Coordinator, require_writable
 from deltalakedb.exceptions import ConflictError, UnsupportedOperationError
 from deltalakedb.metastore import snapshots
 from deltalakedb.protocol.actions import CommitInfo, Protocol

@@ -7,12 +7,13 @@ import logging
 import uuid
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
 from deltalakedb.commit.conflicts import data_conflict
 from deltalakedb.commit.request import Adopted, Origin, Recommitted, TableChange
-from deltalakedb.commit.versions import info_of, write_versions
-from deltalakedb.coordinator.guard import read_foreign_commit
+from deltalakedb.commit.versions import info_of, own_transaction, write_versions
+from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_pieces, iter_state
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.reader import FileTxnLogReader
@@ -29,12 +30,22 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, ratify, registry, snapshots
 from deltalakedb.metastore.files import live_files, read_some
 from deltalakedb.metastore.leases import require
+from deltalakedb.metastore.ratify import Streamed
 from deltalakedb.mirror.drift import commit_file_state, log_differences
 from deltalakedb.mirror.folder import require_folder
 from deltalakedb.mirror.repair import repair_lease
-from deltalakedb.protocol.actions import Action, Add, CommitInfo, FileKey, Metadata, Protocol, Remove
-from deltalakedb.protocol.codec import decode_commit
-from deltalakedb.protocol.features import SPARK_FEATURES
+from deltalakedb.protocol.actions import (
+    Action,
+    Add,
+    Cdc,
+    CommitInfo,
+    FileKey,
+    Metadata,
+    Protocol,
+    Remove,
+    decode_commit,
+)
+from deltalakedb.protocol.features import SPARK_FEATURES, check_readable
 from deltalakedb.protocol.paths import encode_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.properties import APPEND_ONLY, is_on
@@ -101,6 +112,30 @@ class Resolved:
     dry_run: bool = False
     split: dict[str, tuple[str, ...]] = field(default_factory=dict)
     also: dict[str, Resolved] = field(default_factory=dict)
+
+
+def read_foreign_commit(
+    reader: FileTxnLogReader, version: int, table: str, origin: str = "adopt"
+) -> tuple[Sequence[Action], Adopted]:
+    """Read a commit of the log that is to be adopted; the files of a very large one are streamed later.
+
+    Raises:
+        UnsupportedFeatureError: It enables a feature that cannot be read here.
+    """
+    store, path, timestamp = reader.store, commit_path(version), reader.timestamp_of(version)
+    actions: Sequence[Action]
+    if is_large(store.head(path)):
+        actions = [a for a in iter_state(store, path) if not isinstance(a, Add | Remove | Cdc)]
+        found = commit_digest(store, path)
+        streamed = Streamed(partial(iter_pieces, store, path), found.sha256, found.size)
+        copy = Adopted(None, timestamp, origin, streamed, own_transaction(actions))
+    else:
+        data = reader.commit_bytes(version)
+        actions = decode_commit(data, source=path)
+        copy = Adopted(data, timestamp, origin, txn_uuid=own_transaction(actions))
+    for protocol in (a for a in actions if isinstance(a, Protocol)):
+        check_readable(protocol, table=table)
+    return actions, copy
 
 
 # ---- both sides ------------------------------------------------------------------------------------------

@@ -23,8 +23,14 @@ from deltalakedb.exceptions import (
     StorageError,
     StorageMissingError,
 )
-from deltalakedb.protocol.actions import Action, Sidecar, UnknownAction, action_from_dict, kind_of
-from deltalakedb.protocol.codec import decode_line
+from deltalakedb.protocol.actions import (
+    Action,
+    Sidecar,
+    UnknownAction,
+    action_from_dict,
+    decode_line,
+    kind_of,
+)
 from deltalakedb.protocol.paths import decode_path
 from deltalakedb.protocol.stats_columns import stats_json
 

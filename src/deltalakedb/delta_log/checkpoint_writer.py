@@ -32,7 +32,7 @@ from deltalakedb.protocol.actions import (
     action_to_dict,
 )
 from deltalakedb.protocol.arrow_values import arrow_type
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.properties import is_on
 from deltalakedb.protocol.schema import Leaf, PrimitiveType, StructField, parse_schema
 from deltalakedb.protocol.stats import stats_leaves

@@ -18,8 +18,18 @@ from deltalakedb.exceptions import (
     ProtocolError,
     StorageMissingError,
 )
-from deltalakedb.protocol.actions import Action, Add, CommitInfo, Metadata, Protocol, Remove
-from deltalakedb.protocol.codec import BOM, decode_line, decode_lines, encode_commit
+from deltalakedb.protocol.actions import (
+    BOM,
+    Action,
+    Add,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    Remove,
+    decode_line,
+    decode_lines,
+    encode_commit,
+)
 from deltalakedb.protocol.txn_log import Committed, Conflict, TxnLogWriter
 from deltalakedb.storage import ObjectMeta, Store, open_store
 

@@ -12,8 +12,16 @@ from deltalakedb.exceptions import (
     ProtocolError,
     StorageMissingError,
 )
-from deltalakedb.protocol.actions import Action, DomainMetadata, Metadata, Protocol, Txn
-from deltalakedb.protocol.codec import decode_commit, decode_json, encode_commit, encode_json
+from deltalakedb.protocol.actions import (
+    Action,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Txn,
+    decode_commit,
+    encode_commit,
+)
+from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.protocol.replay import Replay
 
 if TYPE_CHECKING:

@@ -21,9 +21,19 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     VersionMissingError,
 )
-from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, DomainMetadata, Metadata, Remove, Txn
-from deltalakedb.protocol.codec import decode_commit, decode_json
+from deltalakedb.protocol.actions import (
+    Action,
+    Add,
+    Cdc,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Remove,
+    Txn,
+    decode_commit,
+)
 from deltalakedb.protocol.features import check_readable, check_schema
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.properties import (
     ENABLEMENT_TIMESTAMP,
     ENABLEMENT_VERSION,

@@ -8,7 +8,7 @@ import socket
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.json_text import encode_json
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session

@@ -12,7 +12,7 @@ from deltalakedb.metastore.files import ConcurrentChange
 from deltalakedb.metastore.outbox import put_setting
 from deltalakedb.metastore.snapshots import missing_version
 from deltalakedb.protocol.actions import CommitInfo
-from deltalakedb.protocol.codec import decode_json, encode_json
+from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.protocol.txn_log import Commit, Committed
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from deltalakedb.exceptions import CatalogError, TableExistsError
 from deltalakedb.metastore import audit, commits, files, leases, registry
 from deltalakedb.metastore.ratify import live_state_versions, revert_rows, set_head
 from deltalakedb.metastore.rows import Head, LockedTable, Table
-from deltalakedb.protocol.codec import decode_json, encode_json
+from deltalakedb.protocol.json_text import decode_json, encode_json
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database

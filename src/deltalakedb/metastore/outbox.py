@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.metastore import audit
-from deltalakedb.protocol.codec import decode_json, encode_json
+from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.protocol.read_set import ReadSet, decode_reads
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.metastore import audit, files
 from deltalakedb.metastore.outbox import lag, put_setting
 from deltalakedb.metastore.rows import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
-from deltalakedb.protocol.codec import decode_json, encode_json
+from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.storage.store import RealPlaces, real_location
 
 if TYPE_CHECKING:

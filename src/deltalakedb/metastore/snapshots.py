@@ -12,7 +12,7 @@ from deltalakedb.exceptions import CatalogError, VersionMissingError
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.rows import TABLE_COLUMNS, OpenTable, Table, table_from_row
 from deltalakedb.protocol.actions import DomainMetadata, Metadata, Protocol, Txn
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.txn_log import Snapshot
 
 if TYPE_CHECKING:

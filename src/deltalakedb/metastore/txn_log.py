@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalakedb.metastore import commits, files, registry, snapshots
-from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.actions import decode_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -2,21 +2,35 @@
 
 Fields are declared in the order in which the log has them; their JSON names are the same in camel case.
 Unknown fields are kept in ``extra`` and written again by ``to_dict``. Numbers that a float cannot hold
-arrive as exact values from the codec (`protocol.codec`) and leave unchanged.
+arrive as exact values (`protocol.json_text`) and leave unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self, TypeAlias, cast, get_args, get_type_hints
+from functools import cache, lru_cache, partial
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    cast,
+    get_args,
+    get_type_hints,
+)
 
 import msgspec
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
-from deltalakedb.protocol.json_text import JsonValue, decode_json
+from deltalakedb.protocol.json_text import JsonValue, decode_json, json_bytes
 from deltalakedb.protocol.paths import canonical_path
+
+logger = logging.getLogger(__name__)
 
 JsonDict: TypeAlias = dict[str, Any]
 StringMap: TypeAlias = Mapping[str, str | None]
@@ -420,3 +434,61 @@ def _parsed(text: str) -> Any:
 def kind_of(action: Action) -> str:
     """The action's kind as the log spells it."""
     return action.kind if isinstance(action, UnknownAction) else _KIND_OF[type(action)]
+
+
+# ---- lines of the log, exact in both directions ------------------------------------------------------------
+
+BOM: Final = b"\xef\xbb\xbf"
+_RESTORE: Final = "restore the file from a copy or repair the log: a commit is either whole or not there"
+
+
+def decode_line(line: str | bytes, *, source: str = "commit", number: int = 1) -> Action | None:
+    """The action in one line of a log file, or None for a blank line or an empty object.
+
+    LogCorruptError if the line is broken; the message names its source and its number there, from 1.
+    """
+    if isinstance(line, str):
+        line = line.encode("utf-8", "surrogatepass")
+    if not (line := line.strip()):
+        return None
+    try:
+        value = decode_json(line)
+        if not isinstance(value, dict):
+            raise ProtocolError(f"a line must be a JSON object, not {type(value).__name__}")
+        return action_from_dict(value, partial(_warn_of_unknown_keys, source))
+    except (LogCorruptError, ProtocolError) as e:
+        raise LogCorruptError(f"{source}, line {number}: {e.message}", suggestion=_RESTORE) from e
+
+
+@lru_cache(maxsize=1000)  # log once: a commit may have many such lines, and is read often
+def _warn_of_unknown_keys(source: str, keys: str) -> None:
+    logger.warning("%s: ignored unknown keys beside an action: %s", source, keys[:200])
+
+
+def decode_commit(data: bytes, *, source: str = "commit") -> list[Action]:
+    """The actions of a commit, in the order written; see `decode_lines`."""
+    return list(decode_lines(data.removeprefix(BOM).split(b"\n"), source=source))
+
+
+def decode_lines(lines: Iterable[bytes], *, source: str) -> Iterator[Action]:
+    """The actions in the lines of a commit; CRLF, blank lines and empty objects are tolerated.
+
+    LogCorruptError, which names ``source``, if a line is broken or there is no action at all.
+    """
+    nothing = True
+    for number, line in enumerate(lines, start=1):
+        if line and (action := decode_line(line, source=source, number=number)) is not None:
+            nothing = False
+            yield action
+    if nothing:
+        raise LogCorruptError(f"{source} holds no action", suggestion=_RESTORE)
+
+
+def encode_action(action: Action) -> bytes:
+    """One action as a line of the log, without the line break."""
+    return json_bytes(action_to_dict(action))
+
+
+def encode_commit(actions: Iterable[Action]) -> bytes:
+    """A commit's bytes: one action a line, every line ended by a line feed."""
+    return b"".join(encode_action(action) + b"\n" for action in actions)

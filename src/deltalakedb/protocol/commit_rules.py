@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
 from deltalakedb.protocol.actions import (
+    BOM,
     KINDS,
     Action,
     Add,
@@ -23,9 +24,9 @@ from deltalakedb.protocol.actions import (
     Protocol,
     Remove,
     Txn,
+    decode_commit,
     kind_of,
 )
-from deltalakedb.protocol.codec import BOM, decode_commit, decode_json
 from deltalakedb.protocol.dv import resolve_dv
 from deltalakedb.protocol.features import (
     MAX_READER_VERSION,
@@ -35,6 +36,7 @@ from deltalakedb.protocol.features import (
     check_writable,
     reader_features,
 )
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.partition import canonical
 from deltalakedb.protocol.paths import TablePaths, canonical_path, check_path
 from deltalakedb.protocol.properties import APPEND_ONLY, MAPPING_MODE, is_on, mapping_mode

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from deltalakedb.exceptions import DeltaSqlError
-from deltalakedb.protocol.codec import decode_json, encode_json
+from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.protocol.predicate import Expr
 
 if TYPE_CHECKING:

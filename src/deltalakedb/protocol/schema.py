@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
-from deltalakedb.protocol.codec import decode_json, encode_json
+from deltalakedb.protocol.json_text import decode_json, encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -38,9 +38,9 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import commits
 from deltalakedb.protocol.actions import Add, CommitInfo, Metadata, Protocol, Remove, Txn
-from deltalakedb.protocol.codec import decode_json, encode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import COMMITTER_FEATURES, check_readable
+from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.spark.scratch import not_shared_error, open_at, other_query, replaced_files

@@ -26,8 +26,7 @@ from deltalakedb.delta_log.optional_files import version_checksum, write_checksu
 from deltalakedb.exceptions import DeltaError, InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import snapshots
-from deltalakedb.protocol.actions import Action, Add, CommitInfo, DomainMetadata
-from deltalakedb.protocol.codec import encode_commit
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, DomainMetadata, encode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,

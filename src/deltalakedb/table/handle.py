@@ -13,8 +13,7 @@ from deltalake import CommitProperties, PostCommitHookProperties
 
 from deltalakedb.address import Address, parse_address
 from deltalakedb.commit.request import CommitRequest, NewTable, TableChange, UserStatement, Write
-from deltalakedb.coordinator.coordinator import Coordinator, after_commit
-from deltalakedb.coordinator.guard import require_writable
+from deltalakedb.coordinator.coordinator import Coordinator, after_commit, require_writable
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     DeltaSqlError,
@@ -27,7 +26,7 @@ from deltalakedb.metastore import registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.checkpointer import CheckpointOptions
 from deltalakedb.protocol.actions import Action, CommitInfo, Metadata, Protocol, Txn
-from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.locations import normal_location

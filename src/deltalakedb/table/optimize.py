@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.metastore.files import ADD_COLUMNS, add_from_row, read_some
 from deltalakedb.protocol.actions import Action, Add, CommitInfo, Protocol
-from deltalakedb.protocol.codec import decode_json
 from deltalakedb.protocol.features import without_features
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import STATS_COLUMNS, mapping_mode
 from deltalakedb.protocol.read_set import NOTHING

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError
 from deltalakedb.metastore import files, vacuumed
 from deltalakedb.mirror.drift import ADOPT, FOREIGN_COMMITS, require_no_foreign_commits
-from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable, union_of
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.paths import encode_path, file_below
 from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING

@@ -26,8 +26,17 @@ from deltalakedb.exceptions import (
     UnsupportedFeatureError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, Metadata, Protocol, Remove
-from deltalakedb.protocol.codec import decode_commit, encode_commit
+from deltalakedb.protocol.actions import (
+    Action,
+    Add,
+    Cdc,
+    CommitInfo,
+    Metadata,
+    Protocol,
+    Remove,
+    decode_commit,
+    encode_commit,
+)
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,
     check_writable,

@@ -18,8 +18,8 @@ from deltalakedb.exceptions import LogError, VersionMissingError
 from deltalakedb.metastore import commits, files, registry, snapshots
 from deltalakedb.metastore.engines.base import Session, arrow_array
 from deltalakedb.protocol.actions import Action, Add, FileKey, Remove
-from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import check_readable, check_schema
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import Expr, to_physical
 from deltalakedb.protocol.read_set import NOTHING, ReadSet

@@ -40,9 +40,9 @@ from deltalakedb.mirror import Options, drift, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
 from deltalakedb.mirror.drift import commit_file_state
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.protocol.actions import Action, Cdc, DeletionVector
-from deltalakedb.protocol.codec import decode_commit, decode_json
+from deltalakedb.protocol.actions import Action, Cdc, DeletionVector, decode_commit
 from deltalakedb.protocol.dv import dv_path
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.paths import relative_to
 from deltalakedb.settings import get_config
 from deltalakedb.storage.store import Store, local_path, open_store, real_location

@@ -10,7 +10,7 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.options import CHANGING, LEASING, SPARK_ENGINE, flag, number, option, table_command
 from deltalakedb.cli.output import Item, Rows
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ from deltalakedb.cli.options import CHANGING, FILE, PAIR, command, flag, number,
 from deltalakedb.cli.output import Item, Rows
 from deltalakedb.cli.schema_text import read_schema
 from deltalakedb.exceptions import TableExistsError
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructType, parse_schema
 
 # `--help` and wrong usage are answered without databases and Arrow, so commands import those when they run

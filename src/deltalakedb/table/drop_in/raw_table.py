@@ -17,7 +17,7 @@ from deltalakedb.metastore import registry
 from deltalakedb.mirror import checkpointer
 from deltalakedb.mirror.manifests import write_manifests
 from deltalakedb.mirror.reconciler import reconcile
-from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.paths import decode_path
 from deltalakedb.table import alter, dml, optimize, restore
 from deltalakedb.table.arguments import checked_number, instant_ms, names_of, sql_text

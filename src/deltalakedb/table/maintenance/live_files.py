@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.metastore import commits, files, snapshots
-from deltalakedb.protocol.actions import Cdc, DeletionVector
-from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.actions import Cdc, DeletionVector, decode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import file_below
 from deltalakedb.storage.store import ObjectMeta, RealPlaces, is_local, open_store

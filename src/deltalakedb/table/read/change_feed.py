@@ -13,8 +13,16 @@ from pyroaring import BitMap64
 from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import InvalidArgumentError, LogError, ProtocolError, VersionMissingError
 from deltalakedb.metastore import commits, registry, snapshots
-from deltalakedb.protocol.actions import Action, Add, Cdc, CommitInfo, DeletionVector, Metadata, Remove
-from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.actions import (
+    Action,
+    Add,
+    Cdc,
+    CommitInfo,
+    DeletionVector,
+    Metadata,
+    Remove,
+    decode_commit,
+)
 from deltalakedb.protocol.dv import inline_dv
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import MAPPING_MODE, is_on, mapping_mode

@@ -14,7 +14,7 @@ import pyarrow.fs as pafs
 
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
 from deltalakedb.protocol.arrow_values import arrow_type
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.partition import partition_columns
 from deltalakedb.protocol.paths import decode_path

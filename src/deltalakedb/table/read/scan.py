@@ -13,11 +13,12 @@ from deltalake._internal import RawDeltaTable
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError, UnsupportedFeatureError
 from deltalakedb.metastore import outbox
+from deltalakedb.protocol.actions import encode_commit
 from deltalakedb.protocol.arrow_values import arrow_type
-from deltalakedb.protocol.codec import decode_json, encode_commit
 from deltalakedb.protocol.commit_rules import check_locations
 from deltalakedb.protocol.dv import block_range, decode_block, decode_inline, resolve_dv
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.partition import partition_columns
 from deltalakedb.protocol.properties import mapping_mode

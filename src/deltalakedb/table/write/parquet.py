@@ -28,8 +28,8 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.protocol.actions import Add, Metadata, Protocol
 from deltalakedb.protocol.arrow_values import arrow_type
-from deltalakedb.protocol.codec import ExactFloat, encode_json
 from deltalakedb.protocol.features import check_writable, reader_features, writer_features
+from deltalakedb.protocol.json_text import ExactFloat, encode_json
 from deltalakedb.protocol.partition import partition_path, serialize
 from deltalakedb.protocol.paths import encode_path
 from deltalakedb.protocol.properties import INDEXED_COLUMNS, MAPPING_MODE, STATS_COLUMNS, number_or

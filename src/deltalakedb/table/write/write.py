@@ -35,7 +35,6 @@ from deltalakedb.metastore import registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol import properties
 from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
-from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,
     FENCE,
@@ -44,6 +43,7 @@ from deltalakedb.protocol.features import (
     reader_features,
     with_features,
 )
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.protocol.stats import parse_stats

@@ -18,17 +18,13 @@ from deltalakedb.protocol.actions import (
     CommitInfo,
     UnknownAction,
     action_from_dict,
-    kind_of,
-)
-from deltalakedb.protocol.codec import (
-    ExactFloat,
     decode_commit,
-    decode_json,
     decode_line,
     encode_action,
     encode_commit,
-    encode_json,
+    kind_of,
 )
+from deltalakedb.protocol.json_text import ExactFloat, decode_json, encode_json
 from support.action_strategies import actions, json_values
 
 if TYPE_CHECKING:
