@@ -33,7 +33,7 @@ from deltalakedb.exceptions import (
     TableMissingError,
 )
 from deltalakedb.metastore import outbox, registry, snapshots
-from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, interval_of
+from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions
 from deltalakedb.mirror.drift import (
     ADOPT,
     AHEAD_HINT,
@@ -49,6 +49,7 @@ from deltalakedb.mirror.publisher import Published, Target, publish_all
 from deltalakedb.mirror.reconciler import PUBLISHER, checkpoint_due, reconcile
 from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.commit_rules import decode_received
+from deltalakedb.protocol.properties import checkpoint_interval
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.txn_log import Committed, Conflict
 from deltalakedb.storage.store import Store, local_path, open_store
@@ -198,7 +199,7 @@ class Coordinator:
                 read = None if change.read is None else change.read.metadata
                 metadata = next((a for a in change.actions if isinstance(a, Metadata)), read)
                 write = wanted.write and settings.checkpoints
-                options = CheckpointOptions(write, wanted.cleanup, interval_of(metadata))
+                options = CheckpointOptions(write, wanted.cleanup, checkpoint_interval(metadata))
                 given = self.storage_options(table.location)
                 targets.append(Target(table, given, committed.unpublished, options))
             if settings.mode == "background":
@@ -209,8 +210,8 @@ class Coordinator:
             published = publish_all(database, targets, group=group, limit=limit, seconds=1.0)
             # after all tables are published, since those of one transaction should appear together
             for one, result in zip(targets, published, strict=True):
-                # decided from version numbers alone, so that most commits need no query
-                if one.checkpoints.may_be_due(result.versions) or self._is_large(one):
+                # most commits need no query to decide this
+                if result.may_need_checkpoint(one.checkpoints) or self._is_large(one):
                     checkpoint_due(database, one.table.name, one.checkpoints, one.storage_options)
 
     def _is_large(self, one: Target) -> bool:

@@ -17,14 +17,14 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import audit, files
 from deltalakedb.metastore.outbox import lag, put_setting
-from deltalakedb.metastore.rows import TABLE_COLUMNS, Head, LockedTable, Table, table_from_row
+from deltalakedb.metastore.rows import Head, LockedTable, Table
 from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.storage.store import RealPlaces, real_location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalakedb.metastore.engines.base import Session, SessionSource
+    from deltalakedb.metastore.engines.base import Row, Session, SessionSource
 
 #: the tables with rows of one table, except its files, in the order in which they are deleted
 _TABLES = (
@@ -41,6 +41,17 @@ class Namespace:
     comment: str | None
     properties: Mapping[str, str]
     created_at: int
+
+
+#: how many leading columns of a query make a Table: those of ``{table}`` in the statements
+TABLE_COLUMNS = 18
+
+
+def table_from_row(row: Row) -> Table:
+    """A Table from the columns of ``{table}``, which lead the row."""
+    values = [*row[:10], Head(*row[10:17]), row[17]]
+    values[6:8] = map(decode_json, values[6:8])  # tags and settings
+    return Table(*values)
 
 
 def list_tables(db: SessionSource, *, namespace: str | None = None) -> list[Table]:

@@ -7,12 +7,11 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from deltalakedb.protocol.actions import Add
-from deltalakedb.protocol.json_text import JsonValue, decode_json, part
+from deltalakedb.protocol.json_text import JsonValue, part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalakedb.metastore.engines.base import Row
     from deltalakedb.protocol.txn_log import Snapshot
 
 
@@ -156,14 +155,3 @@ class LockedTable:
     digest: str | None = None
     published_version: int = -1
     paused: bool = False
-
-
-#: how many leading columns of a query make a Table: those of ``{table}`` in the statements
-TABLE_COLUMNS = 18
-
-
-def table_from_row(row: Row) -> Table:
-    """A Table from the columns of ``{table}``, which lead the row."""
-    values = [*row[:10], Head(*row[10:17]), row[17]]
-    values[6:8] = map(decode_json, values[6:8])  # tags and settings
-    return Table(*values)

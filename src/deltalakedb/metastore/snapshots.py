@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from deltalakedb import telemetry
 from deltalakedb.exceptions import CatalogError, VersionMissingError
 from deltalakedb.metastore import registry
-from deltalakedb.metastore.rows import TABLE_COLUMNS, OpenTable, Table, table_from_row
+from deltalakedb.metastore.registry import TABLE_COLUMNS, table_from_row
+from deltalakedb.metastore.rows import OpenTable, Table
 from deltalakedb.protocol.actions import DomainMetadata, Metadata, Protocol, Txn
 from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.txn_log import Snapshot

@@ -32,12 +32,17 @@ from deltalakedb.metastore.leases import Lease, leased, still_held
 from deltalakedb.mirror.clocks import checked_clock, database_now
 from deltalakedb.mirror.drift import require_no_foreign_commits
 from deltalakedb.mirror.folder import require_folder
-from deltalakedb.protocol.properties import CHECKPOINT_POLICY, IN_COMMIT_TIMESTAMPS, is_on, whole_number
+from deltalakedb.protocol.properties import (
+    CHECKPOINT_POLICY,
+    IN_COMMIT_TIMESTAMPS,
+    checkpoint_interval,
+    is_on,
+)
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.store import Store, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -47,13 +52,11 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.mirror import Options
-    from deltalakedb.protocol.actions import Metadata, Remove
+    from deltalakedb.protocol.actions import Remove
 
 logger = logging.getLogger(__name__)
 
 
-#: commits between two checkpoints, if the table has no property for it
-DEFAULT_INTERVAL = 100
 #: how long the log remembers removed files, if the table has no property for it
 DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 #: tables that allow V2 checkpoints get them from so many files on
@@ -268,11 +271,6 @@ class CheckpointOptions:
     interval: int | None = None
     force: bool = False
 
-    def may_be_due(self, versions: Sequence[int]) -> bool:
-        """Whether a checkpoint may be due after some versions were published."""
-        every = self.interval
-        return self.write and (every is None or any(v and v % every == 0 for v in versions))
-
 
 #: due checkpoints are written, and the tables' properties decide the rest
 DUE = CheckpointOptions()
@@ -292,7 +290,7 @@ def checkpoint_if_due(
     if status.checkpoint_backing_off and not options.force:
         return None
     metadata = snapshots.open_table(database, name).snapshot.metadata
-    every = interval_of(metadata)
+    every = checkpoint_interval(metadata)
     passed = status.published_version // every > max(status.checkpoint_version, 0) // every
     if not passed and not _tail_is_due(database, status):
         return None
@@ -330,18 +328,6 @@ def _tail_is_due(database: Database, status: MirrorStatus) -> bool:
     if oldest is None or not config.checkpoint_after_s:
         return False
     return database_now(database) - oldest >= config.checkpoint_after_s * 1000
-
-
-def interval_of(metadata: Metadata | None) -> int:
-    """Commits between two checkpoints; the default if the table's property is not a number above zero."""
-    if metadata is None:
-        return DEFAULT_INTERVAL
-    try:
-        return whole_number(metadata, "delta.checkpointInterval", DEFAULT_INTERVAL)
-    except DeltaSqlError as error:
-        # stock writes such properties, and a commit must not fail for them
-        logger.info("%s: a checkpoint is written every %d commits", error.message, DEFAULT_INTERVAL)
-        return DEFAULT_INTERVAL
 
 
 def _kind(opened: OpenTable) -> CheckpointKind:

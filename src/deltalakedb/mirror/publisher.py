@@ -99,6 +99,11 @@ class Published:
     #: whether it published as many commits as its limit allows, and more may wait
     more: bool = False
 
+    def may_need_checkpoint(self, options: CheckpointOptions) -> bool:
+        """Whether a checkpoint may be due, by the numbers of the versions alone."""
+        every = options.interval
+        return options.write and (every is None or any(v and v % every == 0 for v in self.versions))
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

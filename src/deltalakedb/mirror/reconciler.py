@@ -147,7 +147,7 @@ def publish_waiting(
     failed = (name,) if result.error is not None else ()
     diverged = (name,) if result.diverged and not failed else ()
     done = Pass(len(result.versions), failed=failed, diverged=diverged)
-    return done, not (failed or diverged) and checkpoints.may_be_due(result.versions)
+    return done, not (failed or diverged) and result.may_need_checkpoint(checkpoints)
 
 
 def checkpoint_due(

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from deltalakedb.exceptions import InvalidArgumentError, ProtocolError
+from deltalakedb.exceptions import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +30,7 @@ CONSTRAINT_PREFIX: Final = "delta.constraints."
 FEATURE_PREFIX: Final = "delta.feature."
 
 DAY_MS: Final = 86_400_000
+_DEFAULT_CHECKPOINT_INTERVAL: Final = 100
 _BIGGEST: Final = 2**63 - 1
 _DIGITS: Final = 19
 _UNITS: Final = {
@@ -92,15 +93,11 @@ def number_or(text: str | None, default: int) -> int:
     return number if abs(number) <= _BIGGEST else default
 
 
-def whole_number(metadata: Metadata, name: str, default: int) -> int:
-    """A property that counts something; ProtocolError if it is no whole number above zero."""
-    text = metadata.configuration.get(name)
-    if text is not None and not _is_count(text):
-        raise ProtocolError(
-            f"the table property {name} is {text!r}, not a whole number above zero",
-            suggestion="set it to a number such as 100",
-        )
-    return default if text is None else int(text)
+def checkpoint_interval(metadata: Metadata | None) -> int:
+    """Commits between two checkpoints; the default if the table's property is not a number above zero."""
+    text = None if metadata is None else metadata.configuration.get("delta.checkpointInterval")
+    # stock stores any text, and a commit must not fail for it
+    return int(text) if text is not None and _is_count(text) else _DEFAULT_CHECKPOINT_INTERVAL
 
 
 class _Rule(NamedTuple):
