@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.main import cli
+from deltalakedb.cli.output import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

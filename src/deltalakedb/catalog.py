@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-_PAUSED = "mirror.paused"
 
 
 class Catalog:
@@ -448,7 +447,7 @@ class Mirror:
 
     def _pause(self, name: str | None, *, paused: bool) -> None:
         if name is None:
-            registry.set_setting(self._database, _PAUSED, "true" if paused else None)
+            registry.set_setting(self._database, outbox.PAUSED, "true" if paused else None)
         else:
             outbox.set_paused(self._database, registry.find(self._database, name), paused)
 

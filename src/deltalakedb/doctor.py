@@ -48,15 +48,9 @@ class Check:
 
     def to_dict(self) -> dict[str, Any]:
         """The check as plain data, for ``--json``."""
-        return {
-            "check": self.title,
-            "status": self.status,
-            "detail": self.detail,
-            "suggestion": self.suggestion,
-            "table": self.table,
-            "finding": self.finding or None,
-            "error": None if self.error is None else self.error.to_dict(),
-        }
+        same = {name: getattr(self, name) for name in ("status", "detail", "suggestion", "table")}
+        error = None if self.error is None else self.error.to_dict()
+        return {"check": self.title, **same, "finding": self.finding or None, "error": error}
 
 
 class _RolledBackError(Exception):

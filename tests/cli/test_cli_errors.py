@@ -13,8 +13,8 @@ from click.testing import CliRunner
 
 from deltalakedb import Catalog, exceptions
 from deltalakedb.address import parse_address
-from deltalakedb.cli.errors import ExitCode, describe, exit_code
 from deltalakedb.cli.main import cli
+from deltalakedb.cli.output import ExitCode, describe, exit_code
 
 if TYPE_CHECKING:
     from pathlib import Path

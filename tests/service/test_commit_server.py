@@ -14,8 +14,7 @@ import pytest
 from deltalakedb.address import parse_address
 from deltalakedb.exceptions import ConfigError
 from deltalakedb.redaction import Secret
-from deltalakedb.service.server import commit_server
-from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
+from deltalakedb.service.server import commit_server, new_token, read_token, token_of, write_token
 from deltalakedb.settings import Config
 from support.callers import TOKEN, Caller, appended, commit_uri, first
 from support.lake import ids

@@ -15,8 +15,7 @@ from deltalakedb import Catalog
 from deltalakedb.address import parse_address
 from deltalakedb.exceptions import ConflictError, UnsupportedFeatureError
 from deltalakedb.redaction import Secret
-from deltalakedb.service.server import commit_server
-from deltalakedb.service.tokens import write_token
+from deltalakedb.service.server import commit_server, write_token
 from deltalakedb.spark import merge, optimize, restore, vacuum, write
 from deltalakedb.spark import read as read_table
 from support.callers import TOKEN

@@ -24,8 +24,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.redaction import Secret
-from deltalakedb.service.server import commit_server
-from deltalakedb.service.tokens import write_token
+from deltalakedb.service.server import commit_server, write_token
 from deltalakedb.spark import configure, merge, optimize
 from deltalakedb.spark import read as read_table
 from deltalakedb.spark import write as write_table

@@ -12,8 +12,7 @@ import pytest
 from deltalakedb import Catalog
 from deltalakedb.address import parse_address
 from deltalakedb.redaction import Secret
-from deltalakedb.service.server import commit_server
-from deltalakedb.service.tokens import write_token
+from deltalakedb.service.server import commit_server, write_token
 from deltalakedb.spark import configure, merge, optimize, session, write
 from support.callers import TOKEN
 from support.invariants import check_table

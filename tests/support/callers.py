@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 from deltalakedb.failpoints import VARIABLE
 from deltalakedb.protocol.actions import encode_commit
 from deltalakedb.redaction import Secret
-from deltalakedb.service.tokens import write_token
+from deltalakedb.service.server import write_token
 from support.actions import add, info, metadata, protocol
 
 if TYPE_CHECKING:

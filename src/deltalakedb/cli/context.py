@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deltalakedb.address import Address, is_deltasql, parse_address
-from deltalakedb.cli.errors import ExitCode
-from deltalakedb.cli.output import Output
+from deltalakedb.cli.output import ExitCode, Output
 from deltalakedb.exceptions import CatalogNotFoundError
 
 # wrong usage is reported without importing settings, databases and Arrow, which takes time

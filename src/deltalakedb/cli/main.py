@@ -14,8 +14,8 @@ import click
 
 from deltalakedb._version import __version__
 from deltalakedb.cli.context import Invocation
-from deltalakedb.cli.errors import ExitCode, describe, exit_code
 from deltalakedb.cli.options import common
+from deltalakedb.cli.output import ExitCode, describe, exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_BATCH_BYTES: Final = 16 << 20
 #: names in ``dl_settings``: the pause of all publishing; by table or transaction, failed checkpoints and
 #: manifests that are to be retried
-_PAUSED: Final = "mirror.paused"
+PAUSED: Final = "mirror.paused"
 _CHECKPOINT: Final = "mirror.checkpoint."
 _MANIFEST: Final = "mirror.manifest."
 #: prefix of the lease that a writer of a table's checkpoint holds
@@ -198,7 +198,7 @@ def paused(db: SessionSource, table_ids: Sequence[int]) -> set[int]:
 
 
 def all_paused(db: SessionSource) -> bool:
-    return db.row(db.sql("tables", "setting"), (_PAUSED,)) is not None
+    return db.row(db.sql("tables", "setting"), (PAUSED,)) is not None
 
 
 def set_paused(db: SessionSource, table: Table, paused: bool) -> None:
@@ -313,7 +313,7 @@ def _status(
     missing = sorted((m for m in manifests if table_id in m.tables), key=lambda m: m.retry_in)
     return MirrorStatus(  # type: ignore[call-arg, misc]  # the row has as many columns as there are fields
         *begin,
-        bool(paused) or _PAUSED in notes,
+        bool(paused) or PAUSED in notes,
         waiting,
         0.0 if oldest is None else _seconds_between(now, oldest),
         attempts or 0,

@@ -50,7 +50,7 @@ from deltalakedb.table.handle import TableHandle, warn_nothing_written
 from deltalakedb.table.read.change_feed import Change, ChangeLog, Version, read_changes
 from deltalakedb.table.read.scan import Vectors, arrow_schema, conformed, known, raw_table
 from deltalakedb.table.restore import missing_files
-from deltalakedb.table.roots import Root, delete_new_files, reading, root_at
+from deltalakedb.table.roots import Root, delete_new_files, groups_of, reading, root_at
 from deltalakedb.table.scratch import ErrorContext, translate_errors
 from deltalakedb.table.write.parquet import plan_append, write_files
 
@@ -230,15 +230,7 @@ class _Partition(InputPartition):
 
 def _split_files(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> list[_Partition]:
     """Files in groups for one task each."""
-    groups: list[list[Add]] = []
-    size = 0
-    for add in adds:
-        if not groups or size + add.size > _BYTES_PER_TASK:
-            groups.append([])
-            size = 0
-        groups[-1].append(add)
-        size += add.size
-    return [_Partition(snapshot, root, group) for group in groups]
+    return [_Partition(snapshot, root, group) for group in groups_of(adds, _BYTES_PER_TASK) if group]
 
 
 def _read_partition(

@@ -37,7 +37,6 @@ from deltalakedb.protocol.features import (
     without_features,
 )
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, ROW_TRACKING, is_on
-from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.spark.expressions import path_name
 from deltalakedb.spark.sessions import check_delta
 from deltalakedb.storage.store import is_local, open_store
@@ -52,6 +51,7 @@ from deltalakedb.table.scratch import (
     removes,
     submit,
     translate_errors,
+    with_read_set,
 )
 from deltalakedb.table.write_locks import WORK_FOLDER, remove_folder, work_name
 
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.read_set import ReadSet
     from deltalakedb.protocol.txn_log import Committed, Snapshot
 
 #: the setting for the number of partitions into which delta-spark divides the files of a log
@@ -295,8 +296,8 @@ def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadS
     Raises:
         UnsupportedOperationError: An open transaction wrote some of them, and they have no row ids yet.
     """
-    source, snapshot = table.source, table.snapshot
-    files = list(source.adds(where))
+    snapshot = table.snapshot
+    files, reads = with_read_set(table, where)
     tracked = tracks_rows(snapshot.protocol) and is_on(snapshot.metadata, ROW_TRACKING)
     if tracked and any(add.base_row_id is None for add in files):
         raise UnsupportedOperationError(
@@ -304,9 +305,7 @@ def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadS
             table=table.name,
             suggestion="commit first, or combine the two operations into one",
         )
-    if where is None or source.schema_changed:
-        return files, EVERYTHING
-    return files, ReadSet(predicates=(where,), files=frozenset(add.key for add in files))
+    return files, reads
 
 
 def replaced_files(table: TableHandle, new: Iterable[Action], *, dynamic: bool) -> list[Action]:

@@ -167,16 +167,8 @@ class RemoteRoot(_Root):
         self.run_all([partial(self.store.fetch, meta.path, folder / meta.path) for meta in found])
 
     def groups(self, adds: Iterable[Add]) -> Iterator[list[Add]]:
-        """Groups of limited size, so that a scan needs little disk space; at least one group."""
-        group: list[Add] = []
-        size = 0
-        for add in adds:
-            if group and size + add.size > _GROUP_BYTES:
-                yield group
-                group, size = [], 0
-            group.append(add)
-            size += add.size
-        yield group
+        """Groups of limited size, so that a scan needs little disk space."""
+        return groups_of(adds, _GROUP_BYTES)
 
     def move_in(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[PlacedObject]:  # noqa: ARG002
         try:
@@ -224,6 +216,19 @@ class RemoteRoot(_Root):
             except BaseException:
                 pool.shutdown(wait=True, cancel_futures=True)
                 raise
+
+
+def groups_of(adds: Iterable[Add], limit: int) -> Iterator[list[Add]]:
+    """Files in groups of at most so many bytes; a larger file is alone. At least one group, perhaps empty."""
+    group: list[Add] = []
+    size = 0
+    for add in adds:
+        if group and size + add.size > limit:
+            yield group
+            group, size = [], 0
+        group.append(add)
+        size += add.size
+    yield group
 
 
 class PlacedObject(NamedTuple):

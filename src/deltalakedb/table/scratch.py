@@ -363,6 +363,10 @@ def rewrite(
 def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadSet]:
     """The files whose rows an operation may rewrite, and the read set of that operation."""
     refuse_row_ids(table)
+    return with_read_set(table, where)
+
+
+def with_read_set(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadSet]:
     adds = list(table.source.adds(where))
     if where is None or table.source.schema_changed:
         return adds, EVERYTHING

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.errors import ExitCode, exit_code
 from deltalakedb.cli.options import CHANGING, command
-from deltalakedb.cli.output import Item, Rows
+from deltalakedb.cli.output import ExitCode, Item, Rows, exit_code
 from deltalakedb.exceptions import CatalogNotFoundError
 
 if TYPE_CHECKING:

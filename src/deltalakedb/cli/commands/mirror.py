@@ -10,7 +10,6 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.context import Invocation, stop_on_signal
-from deltalakedb.cli.errors import ExitCode
 from deltalakedb.cli.options import (
     CHANGING,
     LEASING,
@@ -21,7 +20,7 @@ from deltalakedb.cli.options import (
     interval,
     table_command,
 )
-from deltalakedb.cli.output import NO_TABLES, Item, Rows, difference_rows, view_reports
+from deltalakedb.cli.output import NO_TABLES, ExitCode, Item, Rows, difference_rows, view_reports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

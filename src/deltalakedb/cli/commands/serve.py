@@ -75,7 +75,7 @@ def serve(
 
 def _token(config: Config, path: str | None) -> Secret:
     """The token of the file that is named, else that of the settings."""
-    from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
+    from deltalakedb.service.server import new_token, read_token, token_of, write_token
 
     if path is not None:
         if not Path(path).exists():

@@ -10,7 +10,6 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.context import Invocation, stop_on_signal
-from deltalakedb.cli.errors import ExitCode, exit_code
 from deltalakedb.cli.options import (
     CHANGING,
     ENGINES,
@@ -25,7 +24,7 @@ from deltalakedb.cli.options import (
     table_command,
     verification,
 )
-from deltalakedb.cli.output import Item, Rows, view_reports
+from deltalakedb.cli.output import ExitCode, Item, Rows, exit_code, view_reports
 from deltalakedb.transfer import reports
 
 if TYPE_CHECKING:

@@ -22,8 +22,15 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.metastore.database import Database
-from deltalakedb.service.server import ANSWER_HEADER, CommitServer, commit_server
-from deltalakedb.service.tokens import new_token, read_token, token_of, write_token
+from deltalakedb.service.server import (
+    ANSWER_HEADER,
+    CommitServer,
+    commit_server,
+    new_token,
+    read_token,
+    token_of,
+    write_token,
+)
 from deltalakedb.settings import get_config
 from deltalakedb.spark.jars import check_versions
 from deltalakedb.spark.logstore import CLASS, JAR

@@ -25,7 +25,7 @@ from deltalakedb.protocol.actions import (
 )
 from deltalakedb.protocol.dv import inline_dv
 from deltalakedb.protocol.paths import canonical_path
-from deltalakedb.protocol.properties import MAPPING_MODE, is_on, mapping_mode
+from deltalakedb.protocol.properties import CHANGE_DATA_FEED, MAPPING_MODE, is_on, mapping_mode
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
 from deltalakedb.table.arguments import checked_number, epoch_ms, names_of, sql_text
 from deltalakedb.table.read.scan import RawTable, Vectors, arrow_schema, conformed, guarded, known, raw_table
@@ -230,9 +230,6 @@ _CASTS: Final = (
 )
 
 
-ENABLED = "delta.enableChangeDataFeed"
-
-
 class Version(NamedTuple):
     """One commit of the range, with its time."""
 
@@ -304,13 +301,13 @@ class ChangeLog:
 
     def check_enabled(self, first: int) -> None:
         """Raise ProtocolError if the change data feed was off at the first version of a range."""
-        if not is_on(self.metadata(first), ENABLED):
+        if not is_on(self.metadata(first), CHANGE_DATA_FEED):
             raise _not_recorded(self._table.name, first)
 
     def changes(self, version: Version, vectors: Vectors) -> Iterator[Change]:
         """The files that hold what one version changed; ProtocolError if it switched the feed off."""
         for action in version.actions:
-            if isinstance(action, Metadata) and not is_on(action, ENABLED):
+            if isinstance(action, Metadata) and not is_on(action, CHANGE_DATA_FEED):
                 raise _not_recorded(self._table.name, version.version)
         if written := [a for a in version.actions if isinstance(a, Cdc)]:
             # nothing else counts: the data files also hold rows that were only copied
@@ -378,5 +375,5 @@ def _not_recorded(table: str, version: int) -> ProtocolError:
         f"Change Data not enabled for version: {version}",
         table=table,
         version=version,
-        suggestion=f"begin at a version since which {ENABLED} is 'true'",
+        suggestion=f"begin at a version since which {CHANGE_DATA_FEED} is 'true'",
     )
