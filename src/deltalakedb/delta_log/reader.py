@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from deltalakedb.delta_log.checkpoint import iter_checkpoint
@@ -42,7 +41,7 @@ from deltalakedb.protocol.properties import (
     number_or,
 )
 from deltalakedb.protocol.replay import Replay
-from deltalakedb.protocol.txn_log import Commit, Snapshot, TxnLogReader
+from deltalakedb.protocol.txn_log import Commit, Snapshot, TxnLogReader, iso_time
 from deltalakedb.storage import ObjectMeta, Store, open_store
 
 if TYPE_CHECKING:
@@ -130,8 +129,8 @@ class FileTxnLogReader(TxnLogReader):
             versions = tuple(v for v in versions if (v >= since.version) is own)
         found = newest_at(versions, timestamp_ms, lambda v: self._time(listing, v, since))
         if found is None:
-            first = f"; the oldest: {_iso(self._time(listing, versions[0], since))}" if versions else ""
-            what = f"the log has no version at or before {_iso(timestamp_ms)}{first}"
+            first = f"; the oldest: {iso_time(self._time(listing, versions[0], since))}" if versions else ""
+            what = f"the log has no version at or before {iso_time(timestamp_ms)}{first}"
             hint = "choose a later time, or a version by its number"
             raise VersionMissingError(what, table=self.location, suggestion=hint)
         return found
@@ -303,13 +302,6 @@ class FileTxnLogReader(TxnLogReader):
             e.table = self.location if e.table is None else e.table
             e.version = version if e.version is None else e.version
             raise
-
-
-def _iso(time_ms: int) -> str:
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return f"{time_ms} ms"
 
 
 class _Enablement(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from deltalakedb import telemetry
@@ -14,7 +13,7 @@ from deltalakedb.metastore.registry import TABLE_COLUMNS, table_from_row
 from deltalakedb.metastore.rows import OpenTable, Table
 from deltalakedb.protocol.actions import DomainMetadata, Metadata, Protocol, Txn
 from deltalakedb.protocol.json_text import decode_json
-from deltalakedb.protocol.txn_log import Snapshot
+from deltalakedb.protocol.txn_log import Snapshot, iso_time
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -69,11 +68,11 @@ def version_at(db: SessionSource, table: Table, timestamp_ms: int) -> int:
     with db.read() as session:
         row = session.row(session.sql("commits", "version at"), (table.table_id, _fits(timestamp_ms)))
         if row is None or row[0] is None:
-            first, last = session.row(session.sql("commits", "time range"), (table.table_id,)) or (None, None)
+            first, last = session.row(session.sql("commits", "time range"), (table.table_id,)) or (0, 0)
             raise VersionMissingError(
-                f"no version was committed at or before {_iso(timestamp_ms)}",
+                f"no version was committed at or before {iso_time(timestamp_ms)}",
                 table=table.name,
-                suggestion=f"the catalog's commits are between {_iso(first)} and {_iso(last)}",
+                suggestion=f"the catalog's commits are between {iso_time(first)} and {iso_time(last)}",
             )
     return int(row[0])
 
@@ -125,13 +124,6 @@ def missing_version(table: Table, version: int) -> VersionMissingError:
     return VersionMissingError(
         f"version {version} does not exist", table=table.name, version=version, suggestion=hint
     )
-
-
-def _iso(timestamp_ms: int | None) -> str:
-    try:
-        return datetime.fromtimestamp((timestamp_ms or 0) / 1000, UTC).isoformat()
-    except (OverflowError, ValueError, OSError):
-        return f"{timestamp_ms} ms"
 
 
 def _fits(number: int) -> int:

@@ -145,6 +145,21 @@ def map_columns(expr: Expr, rename: Callable[[Path], Path]) -> Expr:
             return expr
 
 
+def part_about(expr: Expr, alias: str) -> Expr | None:
+    """Of a condition over two aliased tables, the part that concerns one of them alone; None for no part.
+
+    Only rows of that table for which it is true can match.
+    """
+    mine = [
+        map_columns(part, lambda path: path[1:])
+        for part in conjuncts(expr)
+        if not isinstance(part, Unknown)
+        and (columns := referenced_columns(part))
+        and all(len(c) > 1 and c[0] == alias for c in columns)
+    ]
+    return conjunction(mine) if mine else None
+
+
 def no_column(name: str, schema: StructType) -> PredicateError:
     return PredicateError(
         f"the table has no column {name!r}", suggestion=f"the columns are: {', '.join(schema.names)}"

@@ -6,6 +6,7 @@ One behaviour suite, ``tests/behaviour``, runs over both.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
 
 from deltalakedb.protocol.actions import CommitInfo, Metadata
@@ -109,6 +110,14 @@ class Conflict:
     files: tuple[str, ...] = field(default=())
     table: str | None = None
     predicate: str | None = None  # by which rows were read that the winner changed
+
+
+def iso_time(time_ms: int | None) -> str:
+    """A commit's time for messages; a log may have any number."""
+    try:
+        return datetime.fromtimestamp((time_ms or 0) / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
 
 
 @runtime_checkable

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError, PredicateError, ProtocolError
 from deltalakedb.extras import require
-from deltalakedb.protocol.predicate import (
-    Unknown,
-    conjunction,
-    conjuncts,
-    map_columns,
-    referenced_columns,
-)
+from deltalakedb.protocol.predicate import part_about, referenced_columns
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.schema import PrimitiveType, StructField, StructType, parse_schema
 
@@ -159,15 +153,7 @@ def target_condition(
     both = StructType((StructField(target, schema), StructField(other, theirs)))
     # the statement runs in the source's session, which may be a different one
     whole = _understood((spark, source.sparkSession), snapshot, text, both)
-    if whole is None:
-        return None
-    mine = []
-    for part in conjuncts(whole):
-        columns = referenced_columns(part)
-        alone = columns and all(len(c) > 1 and c[0] == target for c in columns)
-        if alone and not isinstance(part, Unknown):
-            mine.append(map_columns(part, lambda path: path[1:]))
-    return conjunction(mine) if mine else None
+    return None if whole is None else part_about(whole, target)
 
 
 def _understood(

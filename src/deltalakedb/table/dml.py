@@ -16,10 +16,7 @@ from deltalakedb.protocol.actions import Add, Metadata
 from deltalakedb.protocol.paths import decode_path
 from deltalakedb.protocol.predicate import (
     Expr,
-    Unknown,
-    conjunction,
-    conjuncts,
-    map_columns,
+    part_about,
     referenced_columns,
 )
 from deltalakedb.protocol.predicate_parser import parse_predicate
@@ -102,17 +99,9 @@ def target_predicate(call: Call, metadata: Metadata) -> Expr | None:
     other = parse_schema(deltalake.Schema.from_arrow(call["batch_schema"]).to_json())
     both = StructType((StructField(target, schema), StructField(source, other)))
     try:
-        parsed = parse_predicate(call["predicate"], both)
+        return part_about(parse_predicate(call["predicate"], both), target)
     except PredicateError:
         return None  # delta-rs decides whether it is one
-    mine = [
-        map_columns(part, lambda path: path[1:])
-        for part in conjuncts(parsed)
-        if not isinstance(part, Unknown)
-        and (columns := referenced_columns(part))
-        and all(len(c) > 1 and c[0] == target for c in columns)
-    ]
-    return conjunction(mine) if mine else None
 
 
 def update(table: TableHandle, call: Call) -> str:
