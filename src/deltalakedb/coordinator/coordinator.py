@@ -43,8 +43,9 @@ from deltalakedb.mirror.drift import (
     log_differences,
     newest_beyond,
     refuse_rewritten,
+    require_data,
+    require_folder,
 )
-from deltalakedb.mirror.folder import require_data, require_folder
 from deltalakedb.mirror.publisher import Published, Target, publish_all
 from deltalakedb.mirror.reconciler import PUBLISHER, checkpoint_due, reconcile
 from deltalakedb.protocol.actions import Metadata

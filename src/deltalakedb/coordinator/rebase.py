@@ -31,8 +31,7 @@ from deltalakedb.metastore import commits, outbox, ratify, registry, snapshots
 from deltalakedb.metastore.files import live_files, read_some
 from deltalakedb.metastore.leases import require
 from deltalakedb.metastore.ratify import Streamed
-from deltalakedb.mirror.drift import commit_file_state, log_differences
-from deltalakedb.mirror.folder import require_folder
+from deltalakedb.mirror.drift import commit_file_state, log_differences, require_folder
 from deltalakedb.mirror.repair import repair_lease
 from deltalakedb.protocol.actions import (
     Action,

@@ -30,8 +30,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, commits, files, outbox, registry, snapshots
 from deltalakedb.metastore.leases import Lease, leased, still_held
 from deltalakedb.mirror.clocks import checked_clock, database_now
-from deltalakedb.mirror.drift import require_no_foreign_commits
-from deltalakedb.mirror.folder import require_folder
+from deltalakedb.mirror.drift import require_folder, require_no_foreign_commits
 from deltalakedb.protocol.properties import (
     CHECKPOINT_POLICY,
     IN_COMMIT_TIMESTAMPS,

@@ -1,4 +1,4 @@
-"""Drift: is `_delta_log` what the catalog published? Commit files, versions beyond the head, checkpoints.
+"""Drift: is `_delta_log` what the catalog published, and is the table's folder still there?
 
 `transfer.verifying` builds the full comparison of log and catalog on these checks.
 """
@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from deltalakedb.delta_log.checkpoint import is_complete, iter_checkpoint
 from deltalakedb.delta_log.commit_file import commit_digest, iter_actions
 from deltalakedb.delta_log.listing import Checkpoint, list_log
-from deltalakedb.delta_log.names import LAST_CHECKPOINT, commit_path
+from deltalakedb.delta_log.names import LAST_CHECKPOINT, LOG_FOLDER, commit_path
 from deltalakedb.delta_log.optional_files import last_checkpoint
 from deltalakedb.exceptions import (
     CatalogCorruptError,
@@ -20,12 +21,16 @@ from deltalakedb.exceptions import (
     LogCorruptError,
     LogError,
     ProtocolError,
+    StorageError,
     StorageMissingError,
+    TableFolderMissingError,
     TableFrozenError,
 )
-from deltalakedb.metastore import commits, outbox, registry
+from deltalakedb.metastore import commits, files, outbox, registry
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.protocol.actions import Add, CommitInfo, FileKey, Metadata, Protocol, meaning
+from deltalakedb.protocol.paths import relative_to
+from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -377,3 +382,88 @@ def _checkpoint_difference(ours: SqlTxnLogReader, store: Store, checkpoint: Chec
         return None
     lost, extra = len(mine - theirs), len(theirs - mine)
     return f"files that only the catalog has: {lost}; files that only the log has: {extra}"
+
+
+# ---- the table's folder -----------------------------------------------------------------------------------
+
+#: scratch folders of operations, which hold no data of the table
+_WORK_FOLDER: Final = "_deltasql"
+
+
+def require_folder(database: Database, table: Table, store: Store, *, log: bool = False) -> None:
+    """Refuse to write to a table whose folder is gone: an unmounted share, or a folder that was moved.
+
+    It costs one ``stat`` on local disk and one HEAD request on an object store. On local disk a folder with
+    the table's data that has lost only its `_delta_log` passes unless ``log`` is set, since publishing writes
+    the log again. An object store has no folders, so its log must hold at least one object.
+
+    Raises:
+        TableFolderMissingError: Versions were published, and the folder is missing or holds no data.
+    """
+    if table.head.version < 0:
+        return  # a transaction is about to create it
+    local = isinstance(store, LocalStore)
+    log_folder = f"{store.location}/{LOG_FOLDER}"
+    # before every write
+    if os.path.isdir(log_folder) if local else _has_version(store, max(table.published_version, 0)):  # noqa: PTH112
+        return
+    if not _was_published(database, table):
+        return
+    if _is_empty(store, LOG_FOLDER) and not (local and not log and _has_data(database, table, store)):
+        raise _folder_missing(table, store)
+
+
+def require_data(database: Database, table: Table, store: Store) -> None:
+    """Refuse to write a lost log again (TableFolderMissingError) unless the table's data is still there."""
+    lost = _is_empty(store, LOG_FOLDER) and _was_published(database, table)
+    if lost and not _has_data(database, table, store):
+        raise _folder_missing(table, store)
+
+
+def _folder_missing(table: Table, store: Store) -> TableFolderMissingError:
+    local = isinstance(store, LocalStore)
+    what = "folder is missing or holds none of its data" if local else "log is missing"
+    return TableFolderMissingError(
+        f"the table's {what}: {store.location}",
+        table=table.name,
+        suggestion="nothing was written: mount the file system or move the data back, then try again"
+        if local
+        else "nothing was written: check the bucket and the prefix. If only the log was deleted, "
+        f"`deltasql mirror repair {table.name}` writes it again",
+    )
+
+
+def _was_published(database: Database, table: Table) -> bool:
+    """Whether the catalog still has this very table, and a version of it was published."""
+    found = registry.find(database, table.name)
+    return found.table_id == table.table_id and found.published_version >= 0
+
+
+def _has_version(store: Store, version: int) -> bool:
+    try:
+        store.head(commit_path(version))
+    except StorageMissingError:
+        return False
+    except StorageError as error:
+        # an error does not mean that it is missing
+        logger.warning("the log at %s could not be checked: %s", store.location, error.message)
+    return True
+
+
+def _has_data(database: Database, table: Table, store: Store) -> bool:
+    """Whether some live file is there; of a table without files under its root, whether anything is."""
+    paths = [relative_to(store.location, path) for path in files.some_live(database, table)]
+    below = [path for path in paths if path is not None]
+    return any(map(store.exists, below)) if below else not _is_empty(store)
+
+
+def _is_empty(store: Store, prefix: str = "") -> bool:
+    if not isinstance(store, LocalStore):
+        return next(iter(store.list(prefix, recursive=not prefix)), None) is None
+    try:
+        with os.scandir(f"{store.location}/{prefix}") as entries:
+            return all(entry.name == _WORK_FOLDER for entry in entries)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # the write itself reports what is wrong

@@ -40,8 +40,7 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.outbox import Member, Unpublished
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, write_checkpoint_of
-from deltalakedb.mirror.drift import commit_file_difference, commit_file_state, is_ratified
-from deltalakedb.mirror.folder import require_folder
+from deltalakedb.mirror.drift import commit_file_difference, commit_file_state, is_ratified, require_folder
 from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.local import FileWrite, LocalStore, write_files

@@ -13,8 +13,13 @@ from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.metastore import commits, registry, snapshots
 from deltalakedb.metastore.leases import Lease, leased, require
 from deltalakedb.mirror.checkpointer import checkpoint_lease, write_checkpoint_of
-from deltalakedb.mirror.drift import Difference, broken_checkpoints, commit_file_difference, log_differences
-from deltalakedb.mirror.folder import require_data
+from deltalakedb.mirror.drift import (
+    Difference,
+    broken_checkpoints,
+    commit_file_difference,
+    log_differences,
+    require_data,
+)
 from deltalakedb.protocol.actions import CommitInfo, encode_commit
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
 from deltalakedb.storage.store import Store, open_store, real_location

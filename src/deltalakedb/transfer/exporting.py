@@ -38,8 +38,7 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.files import digests
 from deltalakedb.mirror import Options, drift, reconciler
 from deltalakedb.mirror.checkpointer import write_checkpoint_of
-from deltalakedb.mirror.drift import commit_file_state
-from deltalakedb.mirror.folder import require_folder
+from deltalakedb.mirror.drift import commit_file_state, require_folder
 from deltalakedb.protocol.actions import Action, Cdc, DeletionVector, decode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.json_text import decode_json
