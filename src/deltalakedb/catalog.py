@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from deltalakedb.address import Address, is_deltasql, parse_address, validate_table_name
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
-from deltalakedb.coordinator import fence
-from deltalakedb.coordinator.coordinator import Adoption, Coordinator
+from deltalakedb.coordinator.coordinator import Adoption, Coordinator, refuse_fenced
 from deltalakedb.delta_log.commit_file import FileTxnLogWriter
 from deltalakedb.delta_log.reader import open_file_log
 from deltalakedb.exceptions import (
@@ -236,7 +235,7 @@ class Catalog:
         """
         table = registry.find(self._database, name)
         if not force:
-            fence.refuse_fenced(self._database, table)
+            refuse_fenced(self._database, table)
         if not dry_run:
             return registry.drop_table(self._database, name, force=force)
         if not force:
@@ -555,11 +554,11 @@ class Mirror:
         Returns:
             The version of that commit, or None if the table was already fenced.
         """
-        return fence.set_fence(self._database, name, fenced=True)
+        return Coordinator(self._database).set_fence(name, fenced=True)
 
     def unfence(self, name: str) -> int | None:
         """Remove the fence; return the version of that commit, or None if there was no fence."""
-        return fence.set_fence(self._database, name, fenced=False)
+        return Coordinator(self._database).set_fence(name, fenced=False)
 
     def policy(self, name: str) -> str:
         """What happens to commits of other writers beyond the head: ``freeze`` or ``adopt``."""

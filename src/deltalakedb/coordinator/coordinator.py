@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from deltalakedb.commit.committer import LogAheadError, commit
-from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange
+from deltalakedb.commit.request import CommitRequest, NewTable, Received, TableChange, Write
 from deltalakedb.commit.versions import info_of
 from deltalakedb.coordinator import rebase
 from deltalakedb.coordinator.rebase import read_foreign_commit
@@ -31,6 +32,7 @@ from deltalakedb.exceptions import (
     StorageError,
     TableFrozenError,
     TableMissingError,
+    UnsupportedOperationError,
 )
 from deltalakedb.metastore import outbox, registry, snapshots
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions
@@ -48,11 +50,13 @@ from deltalakedb.mirror.drift import (
 )
 from deltalakedb.mirror.publisher import Published, Target, publish_all
 from deltalakedb.mirror.reconciler import PUBLISHER, checkpoint_due, reconcile
-from deltalakedb.protocol.actions import Metadata
+from deltalakedb.protocol.actions import CommitInfo, Metadata
 from deltalakedb.protocol.commit_rules import decode_received
+from deltalakedb.protocol.features import FENCE, SPARK_FEATURES, with_writer_features, without_writer_feature
 from deltalakedb.protocol.properties import checkpoint_interval
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.txn_log import Committed, Conflict
+from deltalakedb.retry import Retries
 from deltalakedb.storage.store import Store, local_path, open_store
 
 if TYPE_CHECKING:
@@ -62,11 +66,14 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
     from deltalakedb.mirror import Options
+    from deltalakedb.protocol.actions import Protocol
 
 logger = logging.getLogger(__name__)
 
 #: how often one commit adopts foreign commits and tries again before it gives up
 _MAX_ADOPTIONS = 5
+#: how many conflicting commits of other writers the change of a fence survives
+_MAX_FENCE_CONFLICTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,6 +430,42 @@ class Coordinator:
                 elif mode == "sync":
                     reconcile(database, one, storage_options=given)
         return done
+
+    def set_fence(self, name: str, *, fenced: bool) -> int | None:
+        """Add or remove the fence by a commit; its version, or None if there was nothing to do.
+
+        The fence is a writer feature that only the catalog's writers know, so all others refuse to write.
+        """
+        attempts = Retries(_MAX_FENCE_CONFLICTS)
+        while True:
+            opened = snapshots.open_table(self._database, name)
+            table, before = opened.table, opened.snapshot.protocol
+            require_writable(self._database, table, self.store(table))
+            if _is_fenced(before) == fenced:
+                return None
+            after = with_writer_features(before, [FENCE]) if fenced else without_writer_feature(before, FENCE)
+            operation = "ADD FEATURE" if fenced else "DROP FEATURE"
+            info = CommitInfo(extra={"operation": operation, "operationParameters": {"name": FENCE}})
+            origin = Write(handled_features=SPARK_FEATURES)
+            change = TableChange(table, [[info, after]], opened.snapshot, NOTHING, origin)
+            try:
+                return self.commit(CommitRequest([change]))[0].version
+            except ConflictError as error:
+                time.sleep(attempts.pause(error))
+
+
+def refuse_fenced(database: Database, table: Table) -> None:
+    """Refuse to leave a fenced table to writers that cannot get in."""
+    if _is_fenced(snapshots.open_table(database, table.name).snapshot.protocol):
+        raise UnsupportedOperationError(
+            "the table is fenced: once it is dropped, no engine can write to it",
+            table=table.name,
+            suggestion="`deltasql mirror fence --remove` removes it; or drop with force=True (`--force`)",
+        )
+
+
+def _is_fenced(protocol: Protocol) -> bool:
+    return FENCE in (protocol.writer_features or ())
 
 
 @contextmanager

@@ -174,10 +174,7 @@ class WriteRequest:
         check_delta(self.df.sparkSession)
 
     def creation(
-        self,
-        table: str,
-        properties: Mapping[str, str] | None,
-        location: str | os.PathLike[str] | None,
+        self, table: str, properties: Mapping[str, str] | None, location: str | os.PathLike[str] | None
     ) -> Callable[[str], None]:
         """A function that lets delta-spark create a table of the rows at a path."""
 

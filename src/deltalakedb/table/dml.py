@@ -14,11 +14,7 @@ from deltalake._internal import PyQueryBuilder, RawDeltaTable
 from deltalakedb.exceptions import InvalidArgumentError, PredicateError
 from deltalakedb.protocol.actions import Add, Metadata
 from deltalakedb.protocol.paths import decode_path
-from deltalakedb.protocol.predicate import (
-    Expr,
-    part_about,
-    referenced_columns,
-)
+from deltalakedb.protocol.predicate import Expr, part_about, referenced_columns
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.schema import StructField, StructType, parse_schema

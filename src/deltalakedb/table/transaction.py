@@ -14,8 +14,7 @@ import deltalake
 from deltalakedb.address import Address, validate_table_name
 from deltalakedb.commit.fold import fold
 from deltalakedb.commit.request import CommitRequest, NewTable, TableChange, Write
-from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.coordinator.fence import refuse_fenced
+from deltalakedb.coordinator.coordinator import Coordinator, refuse_fenced
 from deltalakedb.exceptions import (
     CatalogNotFoundError,
     DeltaSqlError,

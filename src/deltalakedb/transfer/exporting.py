@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from deltalakedb.address import parse_address
-from deltalakedb.coordinator.fence import refuse_fenced
+from deltalakedb.coordinator.coordinator import refuse_fenced
 from deltalakedb.delta_log.commit_file import commit_digest, iter_actions
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import LOG_FOLDER, commit_path

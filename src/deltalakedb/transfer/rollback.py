@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.address import parse_address
-from deltalakedb.coordinator.fence import refuse_fenced
+from deltalakedb.coordinator.coordinator import refuse_fenced
 from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableFrozenError,

@@ -127,7 +127,7 @@ def _followed(report: reports.FollowReport) -> str:
     where = f"{report.table} is at version {report.version}"
     if report.error is not None:
         return f"{where}; the log cannot be reached: {report.error}"
-    what = {"imported": "Imported; ", "caught up": f"{render.many(report.brought, 'version')} brought in; "}
+    what = {"imported": "Imported; ", "caught up": f"{render.many(report.brought, 'version')} imported; "}
     behind = f", {render.many(report.lag, 'version')} behind the log" if report.lag else ", the log's newest"
     late = f" (was {report.seconds_behind:.0f} s behind)" if report.brought else ""
     return f"{what.get(report.action, '')}{where}{behind}{late}."

@@ -91,8 +91,7 @@ def configure(
     """
     if (catalog is None) == (service is None):
         raise InvalidArgumentError(
-            "commits go to a catalog, or to a running service",
-            suggestion="give one of catalog= and service=",
+            "commits go to a catalog, or to a running service", suggestion="give one of catalog= and service="
         )
     if service is not None and tables:
         raise InvalidArgumentError(
