@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -57,6 +59,24 @@ def test_after_a_rollback_a_handle_says_so(catalog: Catalog) -> None:
         assert "open the table again" in (caught.value.suggestion or "")
     assert "meta.db" in repr(held)
     assert catalog.table("a").count() == 2
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_an_ended_transaction_is_freed_at_once(catalog: Catalog, rolled_back: bool) -> None:
+    gc.collect()
+    gc.disable()  # it would free a cycle of the transaction and its handles, but late and in a long pause
+    try:
+        with catalog.transaction() as tx:
+            held = tx.table("a")
+            tx.write("a", ROWS)
+            if rolled_back:
+                tx.rollback()
+        ended = weakref.ref(tx)
+        del tx
+        assert ended() is None
+    finally:
+        gc.enable()
+    assert held.name == "a"
 
 
 def test_a_commit_that_lost_leaves_rolled_back_handles(catalog: Catalog) -> None:

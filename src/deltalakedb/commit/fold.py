@@ -90,6 +90,8 @@ class _Step:
         for action in operation:
             if isinstance(action, Add):
                 self.adds[action.key] = action
+        if not gone:
+            return gone
         # a file whose rows got a deletion vector is still there under another identity
         kept = {canonical_path(a.path) for a in self.adds.values()}
         return [p for p in gone if canonical_path(p) not in kept]

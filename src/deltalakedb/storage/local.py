@@ -410,8 +410,11 @@ class LocalStore(Store):
         """
         at = self.name_of(path)
         with Translated("create", at):
-            make_folder(at.rpartition("/")[0], durable=self.durable)
-            return link_new(source, at, links_only=True)
+            try:
+                return link_new(source, at, links_only=True)
+            except FileNotFoundError:
+                make_folder(at.rpartition("/")[0], durable=self.durable)
+                return link_new(source, at, links_only=True)
 
     def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
         with Translated("open", source):

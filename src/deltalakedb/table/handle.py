@@ -331,7 +331,8 @@ class TableHandle:
 
     def end(self, ending: int | DeltaSqlError) -> None:
         """Detach the handle from its ended transaction: open a version on the next use, or raise an error."""
-        self._ended, self.raw = ending, None
+        # the transaction holds the handle: a cycle would keep both until a collection of all objects
+        self._ended, self._transaction, self.raw = ending, None, None
 
     @property
     def is_ended(self) -> bool:
@@ -341,7 +342,7 @@ class TableHandle:
         if isinstance(self._ended, DeltaSqlError):
             raise self._ended.with_traceback(None)
         self._open(self._ended)
-        self._transaction, self._ended = None, None
+        self._ended = None
 
     def where(self, predicate: Any, *, files_only: bool = False) -> Expr | None:
         return predicate_of(predicate, self.snapshot.metadata, files_only=files_only)

@@ -16,17 +16,14 @@ import shutil
 import socket
 import time
 import uuid
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from deltalakedb.storage.local import storage_error
 from deltalakedb.storage.store import is_local
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 #: under the table's root, so that new files move by a rename
 WORK_FOLDER: Final = "_deltasql"
@@ -75,35 +72,45 @@ def remove_folder(folder: Path) -> None:
         folder.parent.rmdir()
 
 
-@contextmanager
-def write_lock(root: str) -> Iterator[None]:
-    """Show that new files under a root belong to a write that is not committed yet; for disks only."""
-    with ExitStack() as stack:
-        if is_local(root):
-            if (held := _hold(root)) is not None:
-                stack.callback(os.close, held)
-            else:
-                folder = Path(root) / WORK_FOLDER / work_name()
-                try:
-                    make_folder(folder)
-                except OSError as error:
-                    raise storage_error(error, "create", folder) from error
-                stack.callback(remove_folder, folder)
-        yield
+class WriteLocks:
+    """Locks that show, until the block ends, that new files under some roots are not committed yet.
 
-
-class WriteLocks(ExitStack):
-    """Write locks on any number of roots, until the block ends."""
+    For disks only: object stores have no such locks.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
-        self._roots: set[str] = set()
+        self._held: dict[str, int | Path] = {}
 
     def at(self, root: str) -> None:
-        if root not in self._roots:
-            self.callback(self._roots.discard, root)
-            self.enter_context(write_lock(root))
-            self._roots.add(root)
+        if root in self._held or not is_local(root):
+            return
+        if (held := _hold(root)) is not None:
+            self._held[root] = held
+            return
+        folder = Path(root) / WORK_FOLDER / work_name()
+        try:
+            make_folder(folder)
+        except OSError as error:
+            raise storage_error(error, "create", folder) from error
+        self._held[root] = folder
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        while self._held:
+            held = self._held.popitem()[1]
+            if isinstance(held, int):
+                os.close(held)
+            else:
+                remove_folder(held)
+
+
+def write_lock(root: str) -> WriteLocks:
+    """Hold the lock of one root from now until the block ends."""
+    locks = WriteLocks()
+    locks.at(root)
+    return locks
 
 
 def operation_folders(root: str) -> list[OperationFolder]:

@@ -150,8 +150,13 @@ class SqliteSession(Session):
 
     def query(self, sql: str, params: Sequence[Any] = ()) -> pa.Table:
         self.flush()  # the rules are for the user's query alone
-        with self._guarded(_Authorizer(query=True), not_a_query):
-            return super().query(sql, params)
+        # not for a whole session: SQLite would compile all statements of the connection again
+        self.run("PRAGMA query_only = ON")
+        try:
+            with self._guarded(_Authorizer(query=True), not_a_query):
+                return super().query(sql, params)
+        finally:
+            self.run("PRAGMA query_only = OFF")
 
     def run_user_sql(self, sql: str, params: Sequence[Any] = ()) -> None:
         self.ran_user_sql = True
@@ -296,7 +301,6 @@ class SqliteEngine(FileEngine):
     @contextmanager
     def read_only(self, *, will_query: bool = False) -> Iterator[Session]:
         with self.read() as session:
-            session.run("PRAGMA query_only = ON")
             session.run("BEGIN")
             if not will_query:
                 session.row("SELECT 1 FROM dl_schema_version")  # the first read takes the snapshot
@@ -304,7 +308,6 @@ class SqliteEngine(FileEngine):
                 yield session
             finally:
                 session.run("ROLLBACK")
-                session.run("PRAGMA query_only = OFF")
 
     def relaxed_write(self) -> AbstractContextManager[Session]:
         """A transaction that is not flushed; the next flushed commit writes it to disk, in order."""
