@@ -17,7 +17,7 @@ from support.commits import Bench
 from support.lake import every_type, ids
 from support.mirrors import append
 from support.s3 import S3Table
-from support.spark import read, read_versions, rows
+from support.spark import read, read_moments, read_versions, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -105,8 +105,8 @@ def test_a_v2_checkpoint_is_read(
     table.append(4)
     catalog.mirror.run()
     expected = [[], [1], [1, 2], [1, 2, 3], [1, 3], [1, 3, 4]]
-    for version, numbers in enumerate(expected):
-        assert ids_at(spark, root, versionAsOf=version) == numbers
+    found = read_versions(spark, root, range(len(expected)))
+    assert [sorted(found[version]["id"].to_pylist()) for version in range(len(expected))] == expected
     forget_before(root, 3)
     assert ids_at(spark, root) == [1, 3, 4]
 
@@ -122,10 +122,13 @@ def history_of(catalog: Catalog, name: str) -> dict[int, int]:
 
 def travels_the_same(spark: Any, root: Path, history: dict[int, int]) -> None:
     """Each commit's own moment leads to its version, and Spark tells the same moments."""
-    for version, moment in history.items():
-        text = dt.datetime.fromtimestamp(moment / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
-        found = ids_at(spark, root, timestampAsOf=text)
-        assert found == list(range(version + 1)), f"version {version}"
+    moments = {
+        version: dt.datetime.fromtimestamp(moment / 1000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+        for version, moment in history.items()
+    }
+    found = read_moments(spark, root, moments)
+    for version in history:
+        assert sorted(found[version]["id"].to_pylist()) == list(range(version + 1)), f"version {version}"
     told = spark.sql(f"DESCRIBE HISTORY delta.`{root}`").select("version", "timestamp").toArrow()
     times = dict(zip(told["version"].to_pylist(), told["timestamp"].to_pylist(), strict=True))
     assert {v: round(t.timestamp() * 1000) for v, t in times.items()} == history

@@ -50,9 +50,10 @@ def quick_settings(folder: Path) -> dict[str, str]:
     """Settings of a session that runs many small queries once and keeps its own files in a folder."""
     return {
         "spark.driver.memory": "1g",
-        # the small cache of the quick compiler fills up, and everything after is interpreted
+        # the small cache of the quick compiler fills up, and everything after is interpreted; a collector
+        # with threads of its own takes the cores that the tests need
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder} -XX:TieredStopAtLevel=1 "
-        "-XX:ReservedCodeCacheSize=256m",
+        "-XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xmn400m",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
@@ -106,12 +107,21 @@ def read(spark: Any, root: Path, **options: Any) -> pa.Table:
 
 def read_versions(spark: Any, root: Path, versions: Iterable[int]) -> dict[int, pa.Table]:
     """What delta-spark reads at some versions, in one job for all of the same schema."""
+    return _read_at(spark, root, {version: ("versionAsOf", version) for version in versions})
+
+
+def read_moments(spark: Any, root: Path, moments: dict[int, str]) -> dict[int, pa.Table]:
+    """What delta-spark reads at the moments of some versions, as ``read_versions`` does."""
+    return _read_at(spark, root, {version: ("timestampAsOf", text) for version, text in moments.items()})
+
+
+def _read_at(spark: Any, root: Path, options: dict[int, tuple[str, Any]]) -> dict[int, pa.Table]:
     from pyspark.sql import functions as f
 
     spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
     alike: dict[str, dict[int, Any]] = {}
-    for version in versions:
-        frame = spark.read.format("delta").option("versionAsOf", version).load(str(root))
+    for version, (key, value) in options.items():
+        frame = spark.read.format("delta").option(key, value).load(str(root))
         alike.setdefault(frame.schema.json(), {})[version] = frame
     found = {}
     for frames in alike.values():
