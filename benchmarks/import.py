@@ -18,7 +18,7 @@ from generated_log import Shape, ensure_log
 
 HERE: Final = Path(__file__).resolve().parent
 SYSTEMS: Final = ("sqlite", "postgres", "duckdb")
-PHASES: Final = ("plan", "load", "index", "verify", "finalize")
+PHASES: Final = ("plan", "load", "verify", "finalize")
 #: what an import may take at the most: times of stock's load, and memory
 GOAL_TIMES: Final = 2.0
 GOAL_MB: Final = 700
@@ -89,10 +89,8 @@ def _print(result: dict[str, Any]) -> None:
     stock = result["seconds"]["stock"]["load"]
     print(f"load average of {result['cores']} cores: {result['load']}")
     print(f"stock deltalake: {stock:.1f} s, peak {result['peak_mb']['stock']:.0f} MB")
-    print(
-        "| system | seconds | times stock | plan | load | index | verify (beside it) | finalize | peak MB |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| system | seconds | times stock | plan | load | verify | finalize | peak MB |")
+    print("|---|---|---|---|---|---|---|---|")
     for system, seconds in result["seconds"].items():
         if system == "stock":
             continue

@@ -54,7 +54,7 @@ def test_defaults_are_safe() -> None:
     assert config.publish.mode == "sync"
     assert config.publish.fsync is True
     assert config.catalog.create is True
-    assert config.import_.batch_size == 50_000
+    assert config.import_.batch_size == 49_152
     assert config.storage == {}
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from deltalakedb.coordinator.rebase import Resolved
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
     from deltalakedb.delta_log.cleanup import CleanupPlan
+    from deltalakedb.metastore.files import PackStatus
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.registry import Namespace
     from deltalakedb.metastore.rows import File, Table
@@ -148,6 +149,20 @@ class Catalog:
         opened = snapshots.open_table(self._database, name, version)
         predicate = predicate_of(where, opened.snapshot.metadata, files_only=True)
         return files.read_files(self._database, opened, where=predicate)
+
+    def pack_status(self, name: str) -> PackStatus:
+        """How many files of a table are packed and how many are recent, and the size of the packs."""
+        return files.pack_status(self._database, self.describe(name).table_id)
+
+    def rebuild_packs(self, name: str) -> int:
+        """Build the packs of a table again from its rows and statistics, recent files included.
+
+        Readers and writers are not disturbed.
+
+        Returns:
+            The number of files packed.
+        """
+        return files.rebuild(self._database, self.describe(name).table_id)
 
     def commits(self, name: str, *, limit: int | None = None) -> list[Commit]:
         """A table's commits, newest first, and at most ``limit`` of them."""

@@ -13,7 +13,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     MissingExtraError,
 )
-from deltalakedb.metastore import files, imports, migrations, outbox, registry
+from deltalakedb.metastore import files, migrations, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.drift import Difference, broken_checkpoints, newest_commit_differences, versions_ahead
 from deltalakedb.protocol.paths import relative_to
@@ -134,7 +134,7 @@ def _catalog(database: Database) -> Iterator[Check]:
 
 def _rights(database: Database) -> Iterator[Check]:
     try:
-        with database.engine.write() as session:  # changes nothing, so it builds no lost indexes either
+        with database.engine.write() as session:
             session.run(database.sql("tables", "insert setting"), ("doctor", "trial"))
             raise _RolledBackError
     except _RolledBackError:
@@ -147,17 +147,6 @@ def _rights(database: Database) -> Iterator[Check]:
 def _durability(database: Database) -> Iterator[Check]:
     found = database.engine.durability()
     yield Check("durability", "ok" if found.safe else "warning", found.detail, found.suggestion)
-
-
-def _indexes(database: Database) -> Iterator[Check]:
-    """A warning if an abandoned import left files without indexes."""
-    if names := ", ".join(row.name for row in imports.without_indexes(database)):
-        yield Check(
-            "indexes",
-            "warning",
-            f"the interrupted import of {names} left the files without indexes: writes and plans are slow",
-            "run the import again, or undo it with `deltasql rollback`; the next write builds them too",
-        )
 
 
 def _audit(database: Database) -> Iterator[Check]:
@@ -174,7 +163,6 @@ def _audit(database: Database) -> Iterator[Check]:
 _CATALOG_CHECKS: dict[str, Callable[[Database], Iterator[Check]]] = {
     "rights": _rights,
     "durability": _durability,
-    "indexes": _indexes,
     "audit": _audit,
 }
 

@@ -50,6 +50,8 @@ POINTS: Final = {
     "resolve.taken_over": "our commits are undone and theirs adopted, nothing is committed",
     "resolve.rebuilt": "our commits are rebuilt on top of theirs, nothing is committed",
     "resolve.after": "a resolution is committed, nothing of it is published",
+    "pack.deleted": "what a packer replaces is deleted, nothing is committed",
+    "pack.written": "the new packs are written, nothing is committed",
     "vacuum.deleting": "a vacuum has announced in a commit what it deletes, part of it is deleted",
     "cleanup.between_files": "one expired file is deleted, the rest is not",
 }

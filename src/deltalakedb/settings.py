@@ -157,7 +157,7 @@ class PublishConfig(Section):
 class ImportConfig(Section):
     """Import of existing Delta tables."""
 
-    batch_size: Positive = _key(50_000, "file rows written to the catalog at a time")
+    batch_size: Positive = _key(49_152, "file rows written to the catalog at a time")
     history_limit: Count = _key(10_000, 'JSON commits up to which history="auto" imports every version')
     memory_mb: int = _key(512, "memory limit of an import or a verification, in MiB", ge=64)
     rate_limit: Count = _key(0, "limit of file actions loaded in a second; 0: none")

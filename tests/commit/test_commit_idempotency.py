@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     NothingWrittenWarning,
 )
-from deltalakedb.metastore.engines.postgres import PostgresEngine
+from deltalakedb.metastore.engines.postgres import DIALECT, PostgresEngine
 from deltalakedb.protocol.actions import Txn
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.protocol.txn_log import Committed, Conflict
@@ -270,6 +271,8 @@ def test_a_connection_that_breaks_after_commit_loses_nothing(
             raise CommitUnknownError("the connection broke")
 
     monkeypatch.setattr(PostgresEngine, "write", cut)
+    # a fast append opens no transaction
+    monkeypatch.setattr(PostgresEngine, "dialect", replace(DIALECT, fast_append=False))
     write_deltalake(uri, ids(2), mode="append")
     assert broken
     table = DeltaTable(uri)

@@ -128,7 +128,7 @@ def test_an_older_catalog_is_migrated_with_its_rows(
         heads = (
             "INSERT INTO dl_heads (table_id, head_version, head_timestamp, first_version, num_files, "
             "size_bytes, num_records, files_without_count, next_file_seq, metadata_version, "
-            "protocol_version, frozen, shape) VALUES (?, 4, 40, 0, 1, 2, 3, 0, 9, 0, 0, ?, '')"
+            "protocol_version, frozen, table_name) VALUES (?, 4, 40, 0, 1, 2, 3, 0, 9, 0, 0, ?, 'old')"
         )
         session.run(heads, (table_id, False))
         session.run("INSERT INTO dl_mirror VALUES (?, 4, NULL, -1, ?)", (table_id, False))

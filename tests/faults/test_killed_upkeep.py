@@ -10,8 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import Catalog, DeltaTable, convert_to_deltalake
+from deltalakedb.address import parse_address
+from deltalakedb.metastore import registry
+from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.files import packs
+from support.catalogs import ENGINES
 from support.invariants import check_table
 from support.lake import files_below, ids, ids_of
+from support.packs import make_packs_small, packs_of, recent_ids, state_of
 from support.processes import Child, arm
 
 SEED = range(1, 4)
@@ -121,3 +127,42 @@ def test_a_conversion_killed_anywhere_is_done_by_the_next_one(catalog_uri: str, 
             for left in sorted((root / "_delta_log").rglob("*"), reverse=True):
                 left.unlink()
             (root / "_delta_log").rmdir()
+
+
+def pack(uri: str, how: str, point: str | None) -> int:
+    """Pack what is recent, or pack everything anew, in packs of a few files."""
+    with pytest.MonkeyPatch.context() as patch:
+        make_packs_small(patch, 4)
+        database = Database.open(parse_address(uri))
+        table_id = registry.find(database, "t").table_id
+        if point is not None:
+            arm(f"{point}=kill")
+        return (
+            packs.rebuild(database, table_id)
+            if how == "rebuild"
+            else packs.pack_if_due(database, table_id, at_least=1)
+        )
+
+
+@pytest.mark.parametrize("engine_name", ENGINES)
+def test_a_packer_killed_anywhere_has_changed_nothing(catalog_uri: str, tmp_path: Path) -> None:
+    Child(prepare, catalog_uri, str(tmp_path), folder=tmp_path).result()
+    count = len(SEED)
+    for how, packed in (("pack", 0), ("rebuild", count)):
+        for point in ("pack.deleted", "pack.written", None):
+            database = Database.open(parse_address(catalog_uri))
+            before = state_of(database, "t")
+            database.close()
+            child = Child(pack, catalog_uri, how, point, folder=tmp_path)
+            done = child.result() if point is None else child.died()
+            assert done in (None, count)
+            database = Database.open(parse_address(catalog_uri))
+            table_id = registry.find(database, "t").table_id
+            assert state_of(database, "t") == before, (how, point)
+            expected = count if point is None else packed
+            assert sum(p.num_files for p in packs_of(database, table_id)) == expected, (how, point)
+            assert len(recent_ids(database, table_id)) == count - expected, (how, point)
+            database.close()
+            with Catalog(catalog_uri) as catalog:
+                check_table(catalog, "t", published=True)
+                assert ids_of(catalog.table("t")) == list(SEED)

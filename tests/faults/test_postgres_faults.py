@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     TableMissingError,
 )
+from deltalakedb.metastore.engines.postgres import DIALECT, PostgresEngine
 from deltalakedb.settings import Config
 from support.invariants import (
     acknowledge,
@@ -113,8 +115,16 @@ def wire(server: OwnServer, uri: str) -> Iterator[Wire]:
 @pytest.mark.parametrize("lose", ["answer", "request"])
 @pytest.mark.parametrize("operation", ["append", "delete", "transaction"])
 def test_a_lost_commit_is_found_or_done_again(
-    wire: Wire, uri: str, schema: str, tmp_path: Path, lose: str, operation: str
+    wire: Wire,
+    uri: str,
+    schema: str,
+    tmp_path: Path,
+    lose: str,
+    operation: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # a fast append has no COMMIT of its own that could be lost
+    monkeypatch.setattr(PostgresEngine, "dialect", replace(DIALECT, fast_append=False))
     with Catalog(wire.uri("faults", schema)) as catalog:
         table = catalog.table("t")
         wire.lose = lose

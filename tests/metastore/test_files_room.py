@@ -16,7 +16,6 @@ from support.commits import Bench
 #: what may name the tables of files and statistics
 _ALLOWED = {
     "metastore/sql/files.sql",
-    "metastore/sql/duckdb/files.sql",
     "metastore/sql/appends.sql",
     "metastore/sql/migrations/0001_catalog.sql",
     "metastore/engines/postgres.py",  # ANALYZE after a load
@@ -27,7 +26,7 @@ def test_only_the_room_of_files_names_their_tables() -> None:
     root = Path(deltalakedb.__file__).parent
     # in SQL, that is, not in prose
     tables = re.compile(
-        r"\b(?:FROM|JOIN|INTO|UPDATE|TABLE|ON|ANALYZE)\s+dl_(?:files|file_json|slots|levels)\b"
+        r"\b(?:FROM|JOIN|INTO|UPDATE|TABLE|ON|ANALYZE)\s+dl_(?:files|file_details|file_stats|stats_blocks|packs|pack_columns)\b"
     )
     found = {
         str(path.relative_to(root))
@@ -42,8 +41,9 @@ def test_the_interface_is_documented() -> None:
     documented = text.split('"""')[1]
     missing = {name for name in files.__all__ if f"`{name}`" not in documented}
     assert missing <= {
-        "ADD_COLUMNS", "FILE_ID_BITS", "FILE_SCHEMA", "SIDE_COLUMNS", "STREAM_COLUMNS", "ConcurrentChange",
-        "RemovedFile", "add_from_row", "remember_shape",
+        "ADD_COLUMNS", "FILE_ID_BITS", "FILE_SCHEMA", "STREAM_COLUMNS", "ConcurrentChange",
+        "RemovedFile", "add_from_row", "FileRows", "readable_schema", "Details", "PackStatus", "live_schema",
+        "PACK_MIN",
     }  # fmt: skip
 
 

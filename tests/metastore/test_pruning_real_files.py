@@ -6,26 +6,28 @@ import json
 import math
 import random
 import re
-import sqlite3
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
 
-from deltalakedb.metastore.engines.sqlite import DIALECT as SQLITE
-from deltalakedb.metastore.files.pruning import plan_files
+from deltalakedb.address import parse_address
+from deltalakedb.metastore import files
+from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.files import packs
 from deltalakedb.protocol.actions import Add
-from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.protocol.skipping import FileFilter
-from deltalakedb.protocol.slots import SLOT_COLUMNS, SlotEncoder, assign_slots, column_types, count_levels
-from deltalakedb.protocol.stats import parse_stats
+from support.actions import info, metadata
+from support.commits import Bench
+from support.packs import make_packs_small, recent_ids
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SCHEMA = pa.schema(
     [
@@ -146,63 +148,51 @@ def lake(tmp_path_factory):
         adds += [Add.from_dict(line["add"]) for line in lines if "add" in line]
         schema = next((line["metaData"]["schemaString"] for line in lines if "metaData" in line), schema)
     assert len(adds) == len(written)
-    return parse_schema(schema), list(zip(adds, written, strict=True))
+    return schema, list(zip(adds, written, strict=True))
 
 
-def _catalog(files: list[Add], rows: list[tuple[Any, ...]]) -> sqlite3.Connection:
-    db = sqlite3.connect(":memory:")
-    text = (resources.files("deltalakedb.metastore") / "sql" / "migrations" / "0001_catalog.sql").read_text()
-    plain = "\n".join(x for x in text.splitlines() if not x.startswith("--"))
-    for body in map(str.strip, plain.split(";")):
-        if re.match(r"CREATE (TABLE|INDEX) dl_files", body):
-            typed = body.replace("{files_side_columns}", "").replace("{file_id}", "INTEGER PRIMARY KEY")
-            db.execute(re.sub(r"\{(\w+)\}", lambda m: "TEXT" if "text" in m[1] else "BIGINT", typed))
-    names = ["file_id", "table_id", "add_version", "tombstone", "path_hash", "path", "dv_id", "size"]
-    names += ["modification_time", "data_change", *SLOT_COLUMNS]
-    db.executemany(
-        f"INSERT INTO dl_files ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
-        [
-            ((1 << 40) | n, 1, 0, 1, 0, f.path, "", 1, 0, 1, *row)
-            for n, (f, row) in enumerate(zip(files, rows, strict=True))
-        ],
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
+    make_packs_small(monkeypatch, 8)
+    return Database.open(parse_address(f"deltasql://sqlite/{tmp_path}/c.db"))
+
+
+@pytest.mark.parametrize("layout", ["recent", "packed", "mixed"])
+def test_files_of_delta_rs_are_pruned_without_losing_a_row(
+    lake: Any, database: Database, tmp_path: Path, layout: str
+) -> None:
+    given, files_of = lake
+    schema = parse_schema(given)
+    made = Bench.make(
+        database,
+        "t",
+        str(tmp_path / "t"),
+        metadata_=metadata(schema_string=given, partition_columns=("p", "q")),
+        adds=(),
     )
-    return db
-
-
-def test_files_of_delta_rs_are_pruned_without_losing_a_row(lake):
-    schema, files = lake
-    types = column_types(schema)
-    slots = assign_slots(schema, ["p", "q"], {})
-    encoder = SlotEncoder(slots, types)
-    encoded = [encoder.encode(add) for add, _ in files]
-    db = _catalog([add for add, _ in files], encoded)
+    table_id = made.open().table.table_id
+    for number, (add, _) in enumerate(files_of):
+        made.commit(info("WRITE"), add)
+        if layout == "mixed" and number == len(files_of) // 2:
+            packs.pack_if_due(database, table_id, at_least=1)
+    if layout == "packed":
+        packs.pack_if_due(database, table_id, at_least=1)
+    recent = {"recent": len(files_of), "packed": 0, "mixed": len(files_of) // 2 - 1}
+    assert len(recent_ids(database, table_id)) == recent[layout]
+    opened = made.open()
+    places = {add.path: number for number, (add, _) in enumerate(files_of)}
     judge = duckdb.connect()
     judge.execute("SET TimeZone = 'UTC'")
-    numbered = [{"file": n, **row} for n, (_, rows) in enumerate(files) for row in rows]
+    numbered = [{"file": n, **row} for n, (_, rows) in enumerate(files_of) for row in rows]
     judge.register("rows", pa.Table.from_pylist(numbered, pa.schema([("file", pa.int64()), *SCHEMA])))
     r = random.Random(12)
     pruned = 0
-    for template in PREDICATES * 4:
+    for template in PREDICATES * 2:
         text = re.sub(r"\{(\w)\}", lambda m: _literal(m[1], r, numbered), template)
-        expr = to_physical(parse_predicate(text, schema), schema)
-        plan = plan_files(
-            expr,
-            table_id=1,
-            version=0,
-            slots=slots,
-            levels=count_levels(encoded),
-            columns=["file_id"],
-            facts=SQLITE,
-        )
-        keep = FileFilter(expr, types)
-        kept = {
-            number
-            for (file_id,) in db.execute(plan.sql, plan.params)
-            if keep.may_match(
-                parse_stats(files[number := file_id & 0xFFFF][0].stats), files[number][0].partition_values
-            )
-        }
+        found = files.scan_files(database, opened, ["path"], where=parse_predicate(text, schema))
+        kept = {places[path] for path in found.column("path").to_pylist()}
+        assert len(kept) == found.num_rows
         matching = {n for (n,) in judge.execute(f"SELECT DISTINCT file FROM rows WHERE {text}").fetchall()}
-        assert matching <= kept, (text, [files[n] for n in matching - kept])
-        pruned += len(files) - len(kept)
-    assert pruned > len(files) * len(PREDICATES)
+        assert matching <= kept, (text, [files_of[n] for n in matching - kept])
+        pruned += len(files_of) - len(kept)
+    assert pruned > len(files_of) * len(PREDICATES) // 2

@@ -16,7 +16,6 @@ from deltalakedb.delta_log.checkpoint_writer import CheckpointContent
 from deltalakedb.models import Metadata, Protocol
 from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.protocol.slots import assign_slots
 from deltalakedb.protocol.stats import (
     Bounds,
     FileStats,
@@ -237,7 +236,7 @@ _NESTED = json.dumps(
         ),
     ],
 )
-def test_slots_checkpoints_and_writer_agree_on_the_columns_with_statistics(
+def test_checkpoints_and_writer_agree_on_the_columns_with_statistics(
     properties: dict[str, str], wanted: list[str]
 ) -> None:
     schema = parse_schema(_NESTED)
@@ -250,8 +249,6 @@ def test_slots_checkpoints_and_writer_agree_on_the_columns_with_statistics(
     shape = CheckpointContent(0, protocol, replace(metadata, configuration=struct), ()).schema
     assert [".".join(x.path) for x in shape.counted] == wanted
     ordered = [name for name in wanted if name != "l"]
-    slots = assign_slots(schema, ["P"], properties)
-    assert {".".join(s.field) for s in slots if s.kind == "s"} - {"P"} == set(ordered)
     plan = plan_append(Snapshot(0, 0, protocol, metadata), arrow_schema(_NESTED))
     assert [".".join(leaf.path) for leaf in plan.table.leaves] == ordered
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.protocol import stats_columns as module
 from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.protocol.stats_columns import StatsColumns, stats_columns
 
 if TYPE_CHECKING:
@@ -201,3 +202,18 @@ def test_decimals_that_a_float_cannot_hold_have_no_bounds(tmp_path: Path) -> Non
     adds = pa.table(DeltaTable(uri).get_add_actions(flatten=True))
     assert (adds["min.x"].to_pylist(), adds["max.x"].to_pylist()) == ([None], [None])
     assert adds["min.y"].to_pylist() == [Decimal("1.50")]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["null"],  # Arrow's reader crashes on it
+        ['{"numRecords":1}\n{"numRecords":2}', ""],  # two rows and none
+        ['{"numRecords":1}{"numRecords":2}', "   "],
+        ['{"numRecords":1}', " null ", '{"numRecords":2} '],
+        ['{"minValues":', '{"numRecords":1}}', '{"numRecords":2}\n{"numRecords":3}'],
+    ],
+)
+def test_texts_that_are_not_one_object_never_speak_for_their_neighbours(texts: list[str]) -> None:
+    wanted = [None if (stats := parse_stats(text)) is None else stats.num_records for text in texts]
+    assert stats_columns(pa.array(texts), []).num_records.to_pylist() == wanted

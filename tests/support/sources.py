@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import TYPE_CHECKING, Any
 
 import deltalake
@@ -11,14 +12,16 @@ import pyarrow as pa
 from deltalakedb import Catalog
 from deltalakedb.address import parse_address
 from deltalakedb.metastore.database import Database
+from deltalakedb.metastore.files import digests
+from deltalakedb.protocol.packs import decode_block, encode_block
 from support.lake import ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 #: everything of a table that must not depend on how often its import was interrupted
-_TABLES = ("dl_files", "dl_commits", "dl_commit_bytes", "dl_metadata", "dl_protocol", "dl_txns", "dl_domains")
+_TABLES = ("dl_commits", "dl_commit_bytes", "dl_metadata", "dl_protocol", "dl_txns", "dl_domains")
 
 
 def plain_table(root: Path, *, commits: int = 8, checkpoint: int | None = 4) -> Path:
@@ -99,13 +102,14 @@ def contents(uri: str) -> dict[str, list[Any]]:
     with database.read() as session:
         for name in _TABLES:
             shown = "*"
-            if name == "dl_files":
-                shown = "add_version, remove_version, tombstone, path, dv_id, size, num_records, k0, s0_min"
-            elif name == "dl_commits":
+            if name == "dl_commits":
                 shown = "version, timestamp, operation, num_added, num_removed, sha256, size_bytes, origin"
             rows = session.rows(f"SELECT {shown} FROM {name} WHERE table_id = ?", (table_id,))
-            keep = rows if name in ("dl_files", "dl_commits") else [r[1:] for r in rows]
+            keep = rows if name == "dl_commits" else [r[1:] for r in rows]
             found[name] = sorted([repr(tuple(map(_plain, r))) for r in keep])
+        pages = digests.interval_rows(session, table_id)
+        files = [{**row, "file_id": None} for page in pages for row in page]
+        found["files"] = sorted(repr(sorted(row.items())) for row in files)
         heads = "head_version, first_version, num_files, size_bytes, num_records, files_without_count"
         found["dl_heads"] = session.rows(f"SELECT {heads} FROM dl_heads WHERE table_id = ?", (table_id,))
     return found
@@ -119,6 +123,20 @@ def change(uri: str, sql: str, params: Sequence[Any] = ()) -> int:
     """Tamper with the catalog behind its back."""
     with Database.open(parse_address(uri)).write() as session:
         return session.run(sql, params)
+
+
+def change_stats(uri: str, edit: Callable[[str, str | None], str | None]) -> None:
+    """Tamper with the statistics of files, given their paths, in packs and beside them."""
+    with Database.open(parse_address(uri)).write() as session:
+        paths = dict(session.rows("SELECT file_id, path FROM dl_files"))
+        for first, data in session.rows("SELECT first_id, data FROM dl_stats_blocks"):
+            texts = enumerate(decode_block(data).to_pylist(), start=first)
+            made = encode_block(pa.array([edit(paths.get(n, ""), text) for n, text in texts], pa.string()))
+            statement = "UPDATE dl_stats_blocks SET crc = ?, data = ? WHERE first_id = ?"
+            session.run(statement, (zlib.crc32(made), made, first))
+        for file_id, text in session.rows("SELECT file_id, stats FROM dl_file_stats"):
+            edited = edit(paths.get(file_id, ""), text)
+            session.run("UPDATE dl_file_stats SET stats = ? WHERE file_id = ?", (edited, file_id))
 
 
 def count(uri: str, table: str) -> int:

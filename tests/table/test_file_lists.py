@@ -78,7 +78,7 @@ def test_what_is_known_is_not_read_again(table_uri: TableUri) -> None:
     write_deltalake(uri, rows(2), mode="append")
     assert statements(table.update_incremental) == ["snapshots.head"]
     assert table.version() == 1
-    assert statements(table.file_uris) == ["commits.one", "built", "files.removed between"]
+    assert statements(table.file_uris) == ["commits.one", "files.last at", "built", "files.removed between"]
     assert len(table.file_uris()) == 2
     write_deltalake(uri, rows(3).append_column("new", pa.array([1])), mode="append", schema_mode="merge")
     assert statements(table.update_incremental) == ["snapshots.head", "snapshots.open"]

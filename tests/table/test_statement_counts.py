@@ -56,7 +56,7 @@ def test_opening_again_is_one_statement(uri: str) -> None:
 def test_a_plan_is_two_statements_and_a_listing_one(uri: str) -> None:
     table = DeltaTable(uri)
     plan = statements(lambda: table.file_uris(file_pruning_predicate="x >= 2 AND p = 'p1'"))
-    assert plan == ["files.slots and levels", "built"]
+    assert plan == ["built", "files.packs"], "recent files, and no packs"
     assert statements(table.file_uris) == ["built"]
 
 

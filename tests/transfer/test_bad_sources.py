@@ -53,7 +53,7 @@ pytestmark = pytest.mark.parametrize("engine_name", ["sqlite"])
 def nothing_stays(catalog_uri: str) -> None:
     with Catalog(catalog_uri) as catalog:
         assert catalog.tables() == []
-    for table in ("dl_files", "dl_commits", "dl_metadata", "dl_protocol", "dl_txns", "dl_slots"):
+    for table in ("dl_files", "dl_commits", "dl_metadata", "dl_protocol", "dl_txns", "dl_packs"):
         assert count(catalog_uri, table) == 0, table
 
 

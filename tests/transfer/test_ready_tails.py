@@ -1,8 +1,9 @@
-"""Commits that were made ready as columns become the same rows as those that are read file by file."""
+"""Commits that are written as one batch become the same rows as those that are applied one by one."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,43 +11,43 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deltalakedb import Catalog, import_table, rollback_import, verify_table
-from deltalakedb.transfer.importing import loader, plan
-from deltalakedb.transfer.importing.encoding import Encoders, ready_tail
-from deltalakedb.transfer.importing.loader import LocalEngine
+from deltalakedb.metastore.files import write_batch
+from deltalakedb.transfer.importing import encoding, loader, plan
+from deltalakedb.transfer.importing.encoding import prepare_tail
 from support.sources import contents, many_files, plain_table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deltalakedb.transfer.importing.loader import LoadTask
+
+#: whether the files of each batch of commits were written as one
+Made = list[bool]
 
 
-class ReadyEngine(LocalEngine):
-    """Loads what another process would have made ready."""
+def loaded(
+    root: Path, uri: str, monkeypatch: pytest.MonkeyPatch, *, one_by_one: bool = False
+) -> tuple[dict[str, list[Any]], Made]:
+    """What an import makes of a log, and which batches of commits were written as one."""
+    made: Made = []
 
-    made = 0
+    def prepared(commits: Any, layout: Any) -> Any:
+        tail = prepare_tail(commits, layout)
+        return replace(tail, files=None) if one_by_one else tail
 
-    def load(self, task: LoadTask, tails: Any = None) -> None:
-        def ready(versions: range) -> Any:
-            with task.database.read() as session:
-                encoders = Encoders.of(session, task.row.table_id, task.paths)
-            made = ready_tail(task.reader.store, versions, encoders)
-            ReadyEngine.made += made is not None
-            return made
+    def written(session: Any, table_id: int, first: int, batch: Any) -> None:
+        made.append(True)
+        write_batch(session, table_id, first, batch)
 
-        super().load(task, ready)
-
-
-def loaded(root: Path, uri: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
-    ReadyEngine.made = 0
     with monkeypatch.context() as patched:
-        patched.setattr(loader, "LocalEngine", engine)
+        patched.setattr(loader, "prepare_tail", prepared)
+        patched.setattr(encoding, "write_batch", written)
+        patched.setattr(encoding, "PACK_MIN", 2)
         patched.setattr(plan, "COMMITS_PER_BATCH", 2)
         import_table(str(root), uri)
     assert verify_table(uri, "full").ok
     found = contents(uri)
     rollback_import(uri)
-    return found
+    return found, made
 
 
 def test_every_engine_writes_them_alike(
@@ -54,9 +55,11 @@ def test_every_engine_writes_them_alike(
 ) -> None:
     uri = f"{catalog_uri}?table=t"
     for root in (plain_table(tmp_path / "plain"), many_files(tmp_path / "many")):
-        wanted = loaded(root, uri, LocalEngine, monkeypatch)
-        assert loaded(root, uri, ReadyEngine, monkeypatch) == wanted
-        assert ReadyEngine.made >= 3  # all but the first batch, which sets the schema
+        wanted, none = loaded(root, uri, monkeypatch, one_by_one=True)
+        found, made = loaded(root, uri, monkeypatch)
+        assert found == wanted
+        assert len(none) < len(made)
+        assert len(made) >= 3
 
 
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
@@ -114,6 +117,6 @@ def test_whatever_commits_do_to_files_the_rows_are_the_same(
         (log / f"{version:020}.json").write_text(text)
     uri = f"deltasql://sqlite/{folder}/catalog.db?table=t"
     with pytest.MonkeyPatch.context() as patched:
-        wanted = loaded(folder / "t", uri, LocalEngine, patched)
-        assert loaded(folder / "t", uri, ReadyEngine, patched) == wanted
+        wanted, _ = loaded(folder / "t", uri, patched, one_by_one=True)
+        assert loaded(folder / "t", uri, patched)[0] == wanted
     Catalog(uri.partition("?")[0]).close()

@@ -24,6 +24,7 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.failpoints import FailpointError
+from deltalakedb.transfer.importing import encoding, plan
 from support.lake import files_below, ids, ids_of
 from support.processes import Child, arm
 from support.sources import change, contents, count, many_files, plain_table
@@ -31,15 +32,19 @@ from support.sources import change, contents, count, many_files, plain_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-LOADED = ("dl_files", "dl_commits", "dl_commit_bytes", "dl_metadata", "dl_protocol", "dl_slots", "dl_levels")
+LOADED = ("dl_commits", "dl_commit_bytes", "dl_metadata", "dl_protocol")
+FILES = {
+    "dl_files": "file_id", "dl_file_details": "file_id", "dl_file_stats": "file_id", "dl_packs": "first_id",
+    "dl_pack_columns": "first_id", "dl_stats_blocks": "first_id",
+}  # fmt: skip
 
 
-def interrupted(root: Path, uri: str, batches: int) -> None:
+def interrupted(root: Path, uri: str, batches: int, history: str = "checkpoint") -> None:
     """An import that stopped after some batches."""
     arm(f"import.batch_done=error@{batches}")
     try:
         with pytest.raises(FailpointError):
-            import_table(str(root), uri, history="checkpoint", batch_size=15)
+            import_table(str(root), uri, history=history, batch_size=15)
     finally:
         arm("")
 
@@ -56,10 +61,11 @@ def test_an_unfinished_import_loses_only_what_it_loaded(tmp_path: Path, catalog_
     done = rollback_import(uri)
     assert (done.action, done.batches, done.num_files) == ("undone", 5, would.num_files)
     assert contents(other) == before
-    for table in LOADED:
+    for table, key in [*((name, "table_id") for name in LOADED), *FILES.items()]:
+        which = key if key == "table_id" else f"({key} >> 40)"
         with Catalog(catalog_uri) as catalog:
             ours = catalog.describe("other").table_id
-            asked = catalog.query(f"SELECT count(*) AS n FROM {table} WHERE table_id <> {ours}")
+            asked = catalog.query(f"SELECT count(*) AS n FROM {table} WHERE {which} <> {ours}")
         assert asked.to_pylist() == [{"n": 0}], table
     assert import_status(uri)[0].phase == "undone"
     with pytest.raises(TableMissingError):
@@ -83,6 +89,23 @@ def test_batches_can_be_undone_one_by_one_and_loaded_again(tmp_path: Path, catal
         assert contents(uri) == wanted, keep
         with pytest.raises(InvalidArgumentError):
             rollback_import(uri, keep_batches=1)
+        rollback_import(uri)
+
+
+def test_packed_commits_that_were_undone_are_loaded_again(
+    tmp_path: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoding, "PACK_MIN", 1)
+    monkeypatch.setattr(plan, "COMMITS_PER_BATCH", 2)
+    root, uri = plain_table(tmp_path / "plain"), f"{catalog_uri}?table=t"
+    import_table(str(root), uri, history="full")
+    wanted = contents(uri)
+    rollback_import(uri)
+    for keep in (3, 1, 0):
+        interrupted(root, uri, 4, history="full")
+        rollback_import(uri, keep_batches=keep)
+        assert import_table(str(root), uri, verify="full").action == "resumed"
+        assert contents(uri) == wanted, keep
         rollback_import(uri)
 
 

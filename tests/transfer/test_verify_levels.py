@@ -19,7 +19,7 @@ from deltalakedb.settings import Config, use_config
 from deltalakedb.transfer.verifying import verifier
 from deltalakedb.transfer.verifying.log_replay import LogReplay, digest_row
 from support.lake import every_type, ids
-from support.sources import change, count, many_files, plain_table
+from support.sources import change, change_stats, count, many_files, plain_table
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,8 +108,7 @@ def test_a_difference_is_shown_file_by_file(tmp_path: Path, catalog_uri: str) ->
     root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
     import_table(str(root), uri, history="checkpoint", batch_size=15)
     change(uri, "UPDATE dl_files SET size = 1 WHERE path = 'part-00010.parquet'")
-    file = "(SELECT file_id FROM dl_files WHERE path = 'part-00011.parquet')"
-    change(uri, f"UPDATE dl_file_json SET stats = '{{}}' WHERE file_id = {file}")
+    change_stats(uri, lambda path, text: "{}" if path == "part-00011.parquet" else text)
     change(uri, "DELETE FROM dl_files WHERE path = 'part-00012.parquet'")
     found = verify_table(uri, "digest")
     shown = {(d.kind, d.path, d.detail) for d in found.differences}
@@ -126,7 +125,7 @@ def test_a_difference_is_shown_file_by_file(tmp_path: Path, catalog_uri: str) ->
 def test_another_spelling_of_the_same_statistics_is_no_difference(tmp_path: Path, catalog_uri: str) -> None:
     root, uri = many_files(tmp_path / "many"), f"{catalog_uri}?table=t"
     import_table(str(root), uri, history="checkpoint")
-    change(uri, "UPDATE dl_file_json SET stats = replace(stats, ', ', ',  ')")
+    change_stats(uri, lambda _, text: text and text.replace(", ", ",  "))
     found = verify_table(uri, "digest")
     assert found.ok
     assert found.respelled == 40

@@ -348,6 +348,8 @@ class Catalog(AsyncProxy[SyncCatalog]):
     find = async_method(SyncCatalog.find)
     files = async_factory(SyncCatalog.files, Stream[File])
     commits = async_method(SyncCatalog.commits)
+    pack_status = async_method(SyncCatalog.pack_status)
+    rebuild_packs = async_method(SyncCatalog.rebuild_packs)
     log = async_method(SyncCatalog.log, TxnLog)
 
     create_table = async_method(SyncCatalog.create_table, DeltaTable)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: the commands of each module, which is imported when one of them is used
 _COMMANDS = {
     "tables": ("list", "show", "schema", "history", "create", "drop"),
-    "files": ("files", "vacuum", "gc", "checkpoint"),
+    "files": ("files", "packs", "vacuum", "gc", "checkpoint"),
     "transfer": ("import", "import-all", "import-status", "rollback", "export", "verify"),
     "mirror": ("mirror",),
     "catalog": ("doctor", "migrate"),

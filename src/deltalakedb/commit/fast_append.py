@@ -8,14 +8,12 @@ from deltalakedb.commit.request import NewTable, TableChange, Write
 from deltalakedb.commit.versions import complete_commit_info
 from deltalakedb.exceptions import DeltaSqlError
 from deltalakedb.failpoints import is_watched
-from deltalakedb.metastore.files.appends import MOST_FILES, BlindAppend, known_shape, ratify_appends
-from deltalakedb.protocol.actions import Add, CommitInfo
-from deltalakedb.protocol.codec import encode_action, encode_commit
+from deltalakedb.metastore.files.appends import MOST_FILES, BlindAppend, ratify_appends
+from deltalakedb.protocol.actions import Add, CommitInfo, encode_action, encode_commit
 from deltalakedb.protocol.commit_rules import check_commit
-from deltalakedb.protocol.features import COMMITTER_FEATURES
+from deltalakedb.protocol.features import COMMITTER_FEATURES, tracks_rows
 from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
-from deltalakedb.protocol.row_tracking import tracks_rows
 from deltalakedb.protocol.txn_log import Committed, UnpublishedCommits
 
 if TYPE_CHECKING:
@@ -83,8 +81,6 @@ def _as_blind_append(
         return None
     if tracks_rows(read.protocol) or is_on(read.metadata, IN_COMMIT_TIMESTAMPS):
         return None
-    if (shape := known_shape(database, table.table_id)) is None:
-        return None
     try:
         check_commit(
             given,
@@ -106,7 +102,7 @@ def _as_blind_append(
         info = first[len(_INFO_PREFIX) : -1].decode()
     except UnicodeDecodeError:
         return None
-    return BlindAppend(table, read.version, seen, shape, info, encode_commit(rest), named.operation, adds)
+    return BlindAppend(table, read.version, seen, info, encode_commit(rest), named.operation, adds)
 
 
 def _seen(change: TableChange, guard: LogAheadCheck | None) -> int | None:

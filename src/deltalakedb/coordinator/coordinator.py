@@ -35,6 +35,7 @@ from deltalakedb.exceptions import (
     UnsupportedOperationError,
 )
 from deltalakedb.metastore import outbox, registry, snapshots
+from deltalakedb.metastore.files import pack_if_due
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions
 from deltalakedb.mirror.drift import (
     ADOPT,
@@ -72,6 +73,8 @@ logger = logging.getLogger(__name__)
 
 #: how often one commit adopts foreign commits and tries again before it gives up
 _MAX_ADOPTIONS = 5
+#: recent files are counted after each of so many versions
+_PACK_EVERY = 64
 #: how many conflicting commits of other writers the change of a fence survives
 _MAX_FENCE_CONFLICTS = 4
 
@@ -192,6 +195,7 @@ class Coordinator:
             renamed: Tables may have been renamed or dropped by the same commit.
             checkpoints: By location; the default is `DUE`.
         """
+        self._pack_files(done)
         database, settings = self._database, self._database.engine.config.publish
         if settings.mode == "off":
             return
@@ -221,6 +225,13 @@ class Coordinator:
                 # most commits need no query to decide this
                 if result.may_need_checkpoint(one.checkpoints) or self._is_large(one):
                     checkpoint_due(database, one.table.name, one.checkpoints, one.storage_options)
+
+    def _pack_files(self, done: Sequence[tuple[TableChange, Committed]]) -> None:
+        """Pack the statistics of recent files, if there are many: looked for every few versions."""
+        for change, committed in done:
+            if not isinstance(change.table, NewTable) and committed.version % _PACK_EVERY == 0:
+                with after_commit("statistics of its files could not be packed"):
+                    pack_if_due(self._database, change.table.table_id)
 
     def _is_large(self, one: Target) -> bool:
         """Whether a commit is at least an eighth of the bytes after which a checkpoint is due."""

@@ -49,9 +49,8 @@ from deltalakedb.protocol.paths import encode_path
 from deltalakedb.protocol.predicate import to_physical
 from deltalakedb.protocol.properties import APPEND_ONLY, is_on
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING, Isolation, ReadSet
-from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.schema import column_types, parse_schema
 from deltalakedb.protocol.skipping import FileFilter
-from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:

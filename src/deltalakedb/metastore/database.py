@@ -33,8 +33,6 @@ class Database:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self._checked = False
-        #: no interrupted import left the files without indexes
-        self._indexed = False
         self._identity: object = None
         #: how often the file was replaced by another one: what was read before is about the old file
         self.exchanges = 0
@@ -80,10 +78,6 @@ class Database:
     def write(self) -> Iterator[Session]:
         """A session inside one transaction."""
         self.ensure()
-        if not self._indexed:
-            from deltalakedb.metastore import imports  # which imports this module's neighbours
-
-            self._indexed = imports.rebuild_indexes(self)
         with self.watched(), self.engine.write() as session:
             yield session
 
@@ -111,7 +105,7 @@ class Database:
         with self._lock:
             if self._checked and self.engine.identity() != self._identity:
                 self.engine.close()
-                self._checked = self._indexed = False
+                self._checked = False
                 self.exchanges += 1
             if not self._checked:
                 migrations.ensure(self.engine, create=create)
@@ -139,7 +133,7 @@ class Database:
     def _is_gone(self) -> bool:
         with suppress(DeltaSqlError), self.engine.read() as session:
             if not self.engine.has_schema_table(session):
-                self._checked = self._indexed = False
+                self._checked = False
                 return True
         return False
 
@@ -147,14 +141,10 @@ class Database:
         """Whether the first write would create the missing catalog; not if the database itself is missing."""
         return self.engine.config.catalog.create and error.__cause__ is None
 
-    def leave_indexes(self) -> None:
-        """Build no indexes before a write: the caller resumes the load that deferred them."""
-        self._indexed = True
-
     def close(self) -> None:
         """Close every connection; the next use opens them again and checks the schema again."""
         self.engine.close()
-        self._checked = self._indexed = False
+        self._checked = False
 
     def __enter__(self) -> Self:
         return self

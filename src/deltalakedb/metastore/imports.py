@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from deltalakedb.exceptions import CatalogError, TableExistsError
+from deltalakedb.exceptions import TableExistsError
 from deltalakedb.metastore import audit, commits, files, leases, registry
 from deltalakedb.metastore.ratify import live_state_versions, revert_rows, set_head
 from deltalakedb.metastore.rows import Head, LockedTable, Table
@@ -19,15 +18,11 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.engines.base import Session, SessionSource
     from deltalakedb.metastore.leases import Lease
 
-logger = logging.getLogger(__name__)
-
 Phase = Literal["loading", "verifying", "finalized", "failed", "undone", "dropped"]
 BatchKind = Literal["base", "tail"]
 
 #: how long a lease on an import holds without a batch
 LEASE_MS = 120_000
-#: a load of so many files pays for building the indexes afterwards
-_WORTHWHILE = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +40,6 @@ class ImportRow:
     source_version: int
     batches_total: int
     files_expected: int
-    deferred_indexes: bool
     actor: str
     started_at: int
     updated_at: int
@@ -129,7 +123,7 @@ def _list(db: SessionSource, statement: str, *params: object) -> list[ImportRow]
     for row in db.rows(db.sql("imports", statement), params):
         values = dict(zip(_IMPORT_COLUMNS, row, strict=True))
         texts = {name: decode_json(values[name]) for name in ("plan", "details")}
-        found.append(ImportRow(**values | texts | {"deferred_indexes": bool(values["deferred_indexes"])}))
+        found.append(ImportRow(**values | texts))
     return found
 
 
@@ -168,7 +162,6 @@ def begin(
             source_version,
             batches_total,
             files_expected,
-            deferred_indexes=False,
             actor=audit.actor(),
             started_at=now,
             updated_at=now,
@@ -251,20 +244,20 @@ def write_claimed_receipt(session: Session, import_id: str, receipt: Receipt) ->
 
 
 def show_table(
-    session: Session, row: ImportRow, head: Head, *, next_file_seq: int, shape: str, following: bool = False
+    session: Session, row: ImportRow, head: Head, *, next_file_seq: int, following: bool = False
 ) -> None:
     """Make an imported table visible: its rows in the registry, its head, and its published watermark."""
     registry.refuse_taken(session, row.name, row.location)
     now = session.now_ms()
     session.run(session.sql("imports", "insert table"), (row.table_id, row.name, row.location, now, now))
-    registry.insert_head(session, row.table_id, head.version)
+    registry.insert_head(session, row.table_id, row.name, head.version)
     metadata, protocol = live_state_versions(session, row.table_id)
     table = Table(
         row.table_id, row.name, row.location, "active", None, None, {}, {}, now, now, head, head.version
     )
     newest = commits.by_id(session, row.table_id, head.version)
     digest = None if newest is None else newest.sha256
-    set_head(session, LockedTable(table, next_file_seq, metadata, protocol, shape=shape, digest=digest))
+    set_head(session, LockedTable(table, next_file_seq, metadata, protocol, digest=digest))
     if following:
         registry.set_state(session, row.table_id, registry.FOLLOWING, None)
 
@@ -295,70 +288,11 @@ def undo_batch(database: Database, row: ImportRow, receipt: Receipt, lease: Leas
         require(session, lease)
         if receipt.kind == "tail":
             revert_rows(session, row.table_id, receipt.begins)
+            # the numbers of its files are used again, so their packs must go too
+            before = (r.next_file_seq for r in receipts(session, row.import_id) if r.batch < receipt.batch)
+            files.drop_range(session, row.table_id, max(before, default=0), receipt.next_file_seq)
         elif receipt.ends < receipt.begins:  # the first version's state, which everything else needs
             registry.delete_rows(session, row.table_id)
         else:
             files.drop_range(session, row.table_id, receipt.begins, receipt.next_file_seq)
         session.run(session.sql("imports", "drop receipts"), (row.import_id, receipt.batch))
-
-
-def defer_indexes(database: Database, row: ImportRow, lease: Lease) -> ImportRow:
-    """Drop the file indexes before a large load into a catalog that has no other files."""
-    if row.deferred_indexes or row.files_expected < _WORTHWHILE or not database.dialect.indexed:
-        return row
-    if receipts(database, row.import_id):
-        return row
-    with database.write() as session:
-        require(session, lease)
-        if files.has_other_files(session, row.table_id):
-            return row
-        files.drop_indexes(session)
-        return _save(session, row, deferred_indexes=True)
-
-
-def restore_indexes(database: Database, row: ImportRow, lease: Lease, *, planning: bool = True) -> ImportRow:
-    """Build the file indexes that a load deferred; existing ones stay.
-
-    Without those for planning the import stays marked as one that lacks indexes.
-    """
-    if not row.deferred_indexes:
-        return row
-    files.build_indexes(database.engine, lambda session: require(session, lease), planning=planning)
-    if not planning:
-        return row
-    with database.write() as session:
-        require(session, lease)
-        return _save(session, row, deferred_indexes=False)
-
-
-def without_indexes(db: SessionSource) -> list[ImportRow]:
-    """Imports that dropped the indexes and are not running any more."""
-    rows = [row for row in list_imports(db) if row.deferred_indexes]
-    return [row for row in rows if leases.holding(db, lease_name(row.location)) is None]
-
-
-def rebuild_indexes(database: Database) -> bool:
-    """Build the indexes that interrupted imports dropped, before another write; whether all are there.
-
-    A user who may not build indexes writes without them: slow, but correct.
-    """
-    if not database.dialect.indexed:
-        return True
-    try:
-        with database.engine.read() as session:
-            if session.row(session.sql("imports", "any deferred")) is None:
-                return True
-            lost = without_indexes(session)
-        if not lost:
-            return False
-        names = ", ".join(row.name for row in lost)
-        logger.warning("building the indexes that the interrupted import of %s dropped", names)
-        files.build_indexes(database.engine, lambda _: None, planning=True)
-        with database.engine.write() as session:
-            for row in lost:
-                _save(session, row, deferred_indexes=False)
-    except CatalogError as error:
-        if error.transient:
-            return False  # the next write tries again
-        logger.warning("the indexes of an interrupted import cannot be built: %s", error.message)
-    return True

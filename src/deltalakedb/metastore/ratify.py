@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -20,13 +19,12 @@ from deltalakedb.protocol.actions import (
     Txn,
     kind_of,
 )
-from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.json_text import encode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.protocol.slots import SlotEncoder
 
 _COMMIT_COLUMNS = (
     "table_id", "version", "txn_uuid", "ordinal", "timestamp", "operation", "is_blind_append", "data_change",
@@ -34,7 +32,7 @@ _COMMIT_COLUMNS = (
 )  # fmt: skip
 _HEAD_COLUMNS = (
     "head_version", "head_timestamp", "first_version", "num_files", "size_bytes", "num_records",
-    "files_without_count", "next_file_seq", "metadata_version", "protocol_version", "shape", "head_sha256",
+    "files_without_count", "next_file_seq", "metadata_version", "protocol_version", "head_sha256",
 )  # fmt: skip
 
 #: tables whose rows are live from a version on, up to another
@@ -107,13 +105,8 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
     removes = [a for a in commit.actions if isinstance(a, Remove)]
     named = [a.path for a in (removes if commit.new_names else (*removes, *adds))]
     live = files.live_files(session, table.table_id, named) if named else {}
-    state = apply_state(session, table.table_id, commit.version, commit.actions)
-    encoder = state or files.slot_encoder(session, table.table_id, locked.shape)
-    if state is None and locked.shape:
-        files.remember_shape(session.engine, table.table_id, locked.shape)
-    changes = files.FileChanges(
-        session, table.table_id, locked.next_file_seq, encoder, files.Counts.of(head), live
-    )
+    apply_state(session, table.table_id, commit.version, commit.actions)
+    changes = files.FileChanges(session, table.table_id, locked.next_file_seq, files.Counts.of(head), live)
     if (streamed := commit.streamed) is None:
         facts = commit.counted()
     else:
@@ -133,7 +126,6 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
         next_file_seq=changes.rows.next_seq,
         metadata_version=commit.version if Metadata in kinds else locked.metadata_version,
         protocol_version=commit.version if Protocol in kinds else locked.protocol_version,
-        shape=locked.shape if state is None else uuid.uuid4().hex,
         digest=facts.sha256,
     )
     set_head(session, moved)
@@ -152,11 +144,8 @@ def ratify(session: Session, locked: LockedTable, commit: Ratification) -> Locke
     return moved
 
 
-def apply_state(
-    session: Session, table_id: int, version: int, actions: Sequence[Action]
-) -> SlotEncoder | None:
-    """Write metadata, protocol, txns and domains as intervals; the new encoder if the schema changed."""
-    encoder = None
+def apply_state(session: Session, table_id: int, version: int, actions: Sequence[Action]) -> None:
+    """Write metadata, protocol, txns and domains as intervals."""
     own: dict[str, object]
     for action in _unique_state_actions(actions, version):
         match action:
@@ -175,9 +164,6 @@ def apply_state(
         session.update_many(session.sql("snapshots", f"close {kind}"), [ended])
         row = {"table_id": table_id, **own, "add_version": version, "raw": encode_json(action.to_dict())}
         session.insert(table, tuple(row), [tuple(row.values())])
-        if isinstance(action, Metadata):
-            encoder = files.assign_slots(session, table_id, version, action)
-    return encoder
 
 
 def _unique_state_actions(actions: Sequence[Action], version: int) -> Iterable[State]:
@@ -234,7 +220,7 @@ def _commit_row(table_id: int, commit: Ratification) -> tuple[object, ...]:
 
 def set_head(session: Session, locked: LockedTable) -> None:
     state = (locked.next_file_seq, locked.metadata_version, locked.protocol_version)
-    values = (*head_values(locked.table.head), *state, locked.shape, locked.digest, locked.table.table_id)
+    values = (*head_values(locked.table.head), *state, locked.digest, locked.table.table_id)
     session.update_rows("dl_heads", _HEAD_COLUMNS, "table_id", [values])
 
 
@@ -252,9 +238,7 @@ def revert(session: Session, locked: LockedTable, first: int) -> None:
     metadata, protocol = live_state_versions(session, table.table_id)
     head = Head(before, kept.timestamp, table.head.first_version, *totals)
     # what is known of publishing and of the newest digest may be about the undone versions
-    moved = LockedTable(
-        replace(table, head=head), locked.next_file_seq, metadata, protocol, locked.frozen, uuid.uuid4().hex
-    )
+    moved = LockedTable(replace(table, head=head), locked.next_file_seq, metadata, protocol, locked.frozen)
     set_head(session, moved)
     audit.record(session, "take back", table, version=before, first=first, last=table.head.version)
 

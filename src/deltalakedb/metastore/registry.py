@@ -120,10 +120,11 @@ def insert(
     now = session.now_ms()
     tags, settings = dict(tags or {}), dict(settings or {})
     table_id = insert_row(session, name, location, "active", comment, tags, settings)
-    insert_head(session, table_id, -1)
+    insert_head(session, table_id, name, -1)
     head = Head(-1, 0, 0, 0, 0, 0, 0)
     table = Table(table_id, name, location, "active", None, comment, tags, settings, now, now, head)
     audit.record(session, "create table", table, at=now, location=location)
+    session.flush()  # or the database might number the commit that follows before it
     return LockedTable(table, 0)
 
 
@@ -146,8 +147,8 @@ def insert_row(
     return int(row[0])
 
 
-def insert_head(session: Session, table_id: int, published_version: int) -> None:
-    session.update_many(session.sql("tables", "insert head"), [(table_id,)])
+def insert_head(session: Session, table_id: int, name: str, published_version: int) -> None:
+    session.update_many(session.sql("tables", "insert head"), [(table_id, name)])
     session.update_many(session.sql("tables", "insert mirror"), [(table_id, published_version)])
 
 
@@ -327,7 +328,7 @@ def _rename(session: Session, table: Table, new_name: str) -> None:
         )
     now = session.now_ms()
     session.run(session.sql("tables", "rename"), (new_name, now, table.table_id))
-    session.run(session.sql("tables", "reshape"), (uuid.uuid4().hex, table.table_id))
+    session.run(session.sql("tables", "rename head"), (new_name, table.table_id))
     audit.record(session, "rename table", replace(table, name=new_name), at=now, old_name=table.name)
 
 

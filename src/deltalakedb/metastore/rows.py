@@ -139,7 +139,6 @@ class LockedTable:
 
     Attributes:
         metadata_version: The version that brought the live metadata; ``protocol_version`` likewise.
-        shape: An id of the assignment of slots; no other assignment ever has the same.
         digest: The sha256 of the newest commit's bytes, if they are known.
         published_version: The newest version that was known to be published when the lock was taken; -1 if
             an earlier one was not.
@@ -151,7 +150,6 @@ class LockedTable:
     metadata_version: int = -1
     protocol_version: int = -1
     frozen: bool = False
-    shape: str = ""
     digest: str | None = None
     published_version: int = -1
     paused: bool = False

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 _HEADER = re.compile(r"^-- name: (?P<name>.+)$", re.MULTILINE)
 _ONLY = re.compile(r"^-- only: (?P<only>.+)$", re.MULTILINE)
 _TOKEN = re.compile(r"\{\w+\}")
+_JOINED = re.compile(r"\{joined: (\w+)\}")
+#: how an engine joins the texts of a column by line feeds
+_JOINS: Final = {"sqlite": r"group_concat(\1, char(10))"}
+_JOIN: Final = r"string_agg(\1, chr(10) ORDER BY file_id)"
 #: the clocks of servers, in epoch milliseconds: part of other queries, to save a round trip
 _CLOCKS: Final = {"postgres": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"}
 _COMMENT = re.compile(r"^--.*$", re.MULTILINE)
@@ -31,7 +35,7 @@ _COLUMNS: Final = {
         c.num_removed, c.info, c.origin, c.actor, c.sha256, c.size_bytes, c.txn_uuid""",
     # an ImportRow: of dl_imports
     "{import}": """import_id, table_id, name, location, engine, phase, plan, first_version, source_version,
-        batches_total, files_expected, deferred_indexes, actor, started_at, updated_at, finished_at, digest,
+        batches_total, files_expected, actor, started_at, updated_at, finished_at, digest,
         error, details""",
     # a Receipt: of dl_import_batches
     "{receipt}": """batch, kind, begins, ends, actions, num_files, size_bytes, num_records,
@@ -90,9 +94,13 @@ def statements(noun: str, engine: str) -> Mapping[str, Statement]:
             if statement.name not in found:
                 raise LookupError(f"{engine}/{noun}.sql overrides nothing: {statement.name}")
             found[statement.name] = statement
-    tokens = _COLUMNS | {"{clock}": _CLOCKS.get(engine, "NULL")}
+    tokens = _COLUMNS | {
+        "{clock}": _CLOCKS.get(engine, "NULL"),
+        "{blob_length}": "octet_length(data)" if engine == "duckdb" else "length(data)",
+    }
     return {
-        name: Statement(f"{noun}.{name}", _TOKEN.sub(lambda m: tokens.get(m[0], m[0]), s.sql), s.only)
+        name: Statement(f"{noun}.{name}", _TOKEN.sub(lambda m: tokens.get(m[0], m[0]), text), s.only)
         for name, s in found.items()
+        for text in [_JOINED.sub(_JOINS.get(engine, _JOIN), s.sql)]
         if s.runs_on(engine)
     }

@@ -23,7 +23,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableMissingError,
 )
-from deltalakedb.metastore import outbox, registry
+from deltalakedb.metastore import files, outbox, registry
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, checkpoint_if_due
 from deltalakedb.mirror.publisher import Target, publish, write_missing_manifests
 from deltalakedb.retry import backoff
@@ -109,6 +109,7 @@ def run_once(
             logger.exception("publishing %s failed", name)
             done += Pass(failed=(name,))
     write_missing_manifests(database)
+    files.pack_all(database)
     found = outbox.status(database)
     report_lag(found)
     # what is not due by the numbers may be due by its age in the next pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from deltalakedb.protocol.schema import DataType, PrimitiveType
@@ -43,6 +44,23 @@ def arrow_column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(values, kind)
     except (pa.ArrowInvalid, OverflowError):
         return pa.array([v if _fits(v, kind) else None for v in values], kind)
+
+
+def int_array(values: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
+    """Numbers as an array. ``pa.array`` would first import pandas, which takes a second."""
+    return pa.Array.from_buffers(
+        pa.int64(), len(values), [None, pa.py_buffer(np.ascontiguousarray(values, np.int64))]
+    )
+
+
+def int_values(column: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The numbers of a column of 64-bit integers without nulls; ``to_numpy`` would import pandas too."""
+    parts = [
+        np.frombuffer(chunk.buffers()[1], np.int64, len(chunk), 8 * chunk.offset)
+        for chunk in (column.chunks if isinstance(column, pa.ChunkedArray) else [column])
+        if len(chunk)
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:

@@ -1,7 +1,7 @@
 """A digest of a set of files that does not depend on their order, in buckets that locate a difference.
 
-Every engine can compute it: md5 over a file's fields, of which two 32-bit lanes are summed in the bucket that
-the low bits of its path's hash choose.
+It sums two 32-bit lanes of the md5 of each file's fields, in the bucket that the low bits of its path's hash
+choose.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from deltalakedb.protocol.paths import path_hash
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 BUCKETS: Final = 4096
-#: between the fields of a file; SQL spells it chr(31)
+#: between the fields of a file
 SEPARATOR: Final = "\x1f"
 
 
-def bucket_of(path_hash: int) -> int:
-    """The bucket of a file, by the hash of its canonical path."""
-    return path_hash & (BUCKETS - 1)
+def bucket_of(path: str) -> int:
+    """The bucket of a file, by its path."""
+    return path_hash(path) & (BUCKETS - 1)
 
 
 class FileDigest:
@@ -35,15 +37,16 @@ class FileDigest:
         self.counts, self.sizes, self.first, self.second = (np.zeros(BUCKETS, np.int64) for _ in range(4))
 
     def add_rows(self, rows: Iterable[Sequence[object]]) -> None:
-        """Count files in: path hash, path, dv id, size, modification time, partition values, stats."""
+        """Count files in: path, dv id, size, modification time, partition values, stats."""
         files = list(rows)
         texts = [
             f"{path}\x1f{dv_id}\x1f{size}\x1f{modified}\x1f{values}\x1f{stats}".encode(
                 "utf-8", "surrogatepass"
             )
-            for _, path, dv_id, size, modified, values, stats in files
+            for path, dv_id, size, modified, values, stats in files
         ]
-        hashes, sizes = (np.array([file[at] for file in files], np.int64) for at in (0, 3))
+        hashes = np.array([path_hash(str(file[0])) for file in files], np.int64)
+        sizes = np.array([file[2] for file in files], np.int64)
         self.add_texts(hashes, sizes, texts)
 
     def add_texts(self, hashes: Numbers, sizes: Numbers, texts: Iterable[bytes]) -> None:
@@ -58,13 +61,6 @@ class FileDigest:
         np.add.at(self.sizes, at, sizes)
         np.add.at(self.first, at, lanes[:, 0].astype(np.int64))
         np.add.at(self.second, at, lanes[:, 1].astype(np.int64))
-
-    def add_sums(self, bucket: int, count: int, size: int, first: int, second: int) -> None:
-        """Count in what a database has summed up for one bucket."""
-        self.counts[bucket] += count
-        self.sizes[bucket] += size
-        self.first[bucket] += first
-        self.second[bucket] += second
 
     def merge(self, other: FileDigest) -> None:
         for name in self.__slots__:

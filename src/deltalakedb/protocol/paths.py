@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
@@ -165,6 +166,11 @@ def file_below(root: str, path: str) -> str | None:
         return None
     # on a disk "./a" and "x//a" are other names of the same files; in a store they are other objects
     return name if name is None or is_url(root) else posixpath.normpath(name).lstrip("/")
+
+
+def path_hash(path: str) -> int:
+    """The crc32 of a path's canonical form."""
+    return zlib.crc32(canonical_path(path).encode("utf-8", "surrogatepass"))
 
 
 def check_path(path: str, *, table: str | None = None) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import Action, Add, DomainMetadata, Metadata
-from deltalakedb.protocol.features import tracks_rows as tracks_rows
 from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.protocol.stats import parse_stats
 

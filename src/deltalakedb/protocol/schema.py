@@ -169,6 +169,11 @@ def _leaves(
             yield Leaf(here, there, f.type, f, nullable or f.nullable)
 
 
+def column_types(schema: StructType) -> dict[tuple[str, ...], DataType]:
+    """The type of every leaf column by its physical path."""
+    return {leaf.physical_path: leaf.type for leaf in schema.leaves()}
+
+
 def walk(kind: DataType) -> Iterator[DataType]:
     """A type and every type inside it."""
     yield kind

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol import partition
-from deltalakedb.protocol.images import encoding_of, literal_bounds, lowest, open_end, successor, text_bytes
+from deltalakedb.protocol.bounds import encoding_of, literal_bounds, lowest, open_end, successor, text_bytes
 from deltalakedb.protocol.predicate import (
     And,
     Compare,
@@ -87,7 +88,8 @@ class FileFilter:
                 held = range_of(column)
                 try:
                     return held.may_be_value and self._leaf(expr, held, column in no_nan)
-                except TypeError:  # a literal of another type than the column's decides nothing
+                except (TypeError, AttributeError, struct.error):
+                    # a literal of another type than the column's decides nothing
                     return True
         return True
 
@@ -110,7 +112,7 @@ class FileFilter:
     def _compare(self, column: Path, op: str, value: Any, held: _Range, no_nan: bool) -> bool:
         kind = self._types.get(column)
         encoding = None if kind is None else encoding_of(kind)
-        bounds = None if encoding is None else literal_bounds(value, encoding[0])
+        bounds = None if encoding is None else literal_bounds(value, encoding)
         if bounds is None:
             return True
         least, most = bounds
@@ -146,8 +148,8 @@ class FileFilter:
         low, high, nulls = stats.bounds(column, kind)
         rows = stats.num_records
         only_null = nulls is not None and rows is not None and nulls >= rows and low is high is None
-        least = None if low is None else lowest(low, encoding[0])
-        most = None if high is None else open_end(high, encoding[0])
+        least = None if low is None else lowest(low, encoding)
+        most = None if high is None else open_end(high, encoding)
         return _Range(least, most, nulls != 0, not only_null)
 
 

@@ -10,7 +10,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal, InvalidOperati
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from deltalakedb.exceptions import LogCorruptError
-from deltalakedb.protocol.codec import ExactFloat, decode_json, encode_json
+from deltalakedb.protocol.json_text import ExactFloat, decode_json, encode_json
 from deltalakedb.protocol.partition import parse_timestamp, to_float32
 from deltalakedb.protocol.properties import INDEXED_COLUMNS, STATS_COLUMNS, number_or
 from deltalakedb.protocol.schema import FLOATS, INTEGERS, Leaf, PrimitiveType, StructType

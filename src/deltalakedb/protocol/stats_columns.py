@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from deltalakedb.protocol.arrow_values import arrow_column, arrow_type
-from deltalakedb.protocol.codec import encode_json
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.schema import Leaf, PrimitiveType
 from deltalakedb.protocol.stats import MAX_ROWS, FileStats, parse_stats
 
@@ -42,6 +42,7 @@ class StatsColumns:
     """Rows, null counts and bounds of files, column by column, by the paths of the leaves.
 
     The masks ``no_…`` have the paths of whole groups (``()``) and of structs: true for a file without them.
+    ``left_out`` has the columns of which files state bounds that the arrays cannot hold: true for such files.
     """
 
     num_records: pa.Array
@@ -53,6 +54,7 @@ class StatsColumns:
     no_nulls: Group
     no_lows: Group
     no_highs: Group
+    left_out: Group = field(default_factory=dict)
 
 
 def stats_columns(
@@ -114,22 +116,29 @@ def _one_by_one(
         pa.array([s.tight_bounds for s in stats], pa.bool_()),
         pa.array([s is None for s in found], pa.bool_()),
         {path: pa.array(counts, pa.int64()) for path, counts in nulls.items()},
-        {path: lows for path, (lows, _) in bounds.items()},
-        {path: highs for path, (_, highs) in bounds.items()},
+        {path: lows for path, (lows, _, _) in bounds.items()},
+        {path: highs for path, (_, highs, _) in bounds.items()},
         {path: _lacking([s.null_count for s in stats], at) for path, at in _structs(leaves)},
         {path: _lacking([s.min_values for s in stats], at) for path, at in _structs(bounded)},
         {path: _lacking([s.max_values for s in stats], at) for path, at in _structs(bounded)},
+        {path: left_out for path, (_, _, left_out) in bounds.items() if left_out is not None},
     )
 
 
-def _bounds(stats: Sequence[FileStats], leaf: Leaf, widen: bool) -> tuple[pa.Array, pa.Array]:
+def _bounds(
+    stats: Sequence[FileStats], leaf: Leaf, widen: bool
+) -> tuple[pa.Array, pa.Array, pa.Array | None]:
+    """Minima and maxima, and a mask of the files that state some although both arrays have none."""
     kind = leaf.type if isinstance(leaf.type, PrimitiveType) else PrimitiveType("string")
     wide = widen and kind.decimal is not None
     found = [s.bounds(leaf.physical_path, kind, widen=wide)[:2] for s in stats]
+    stated = pa.array([low is not None or high is not None for low, high in found], pa.bool_())
     if not widen:
         found = [(_exact(low), _exact(high)) for low, high in found]
     target = arrow_type(leaf.type)
-    return arrow_column([low for low, _ in found], target), arrow_column([high for _, high in found], target)
+    lows, highs = (arrow_column([bounds[side] for bounds in found], target) for side in (0, 1))
+    left_out = pc.and_(stated, pc.and_(lows.is_null(), highs.is_null()))
+    return lows, highs, left_out if left_out.true_count else None
 
 
 def _structs(leaves: Sequence[Leaf]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -183,12 +192,18 @@ def _by_arrow(
     if long := [x for x in bounded if _is_long_decimal(x)]:
         stats = [parse_stats(text) or FileStats() for text in texts.to_pylist()]
         for leaf in long:
-            columns.lows[leaf.path], columns.highs[leaf.path] = _bounds(stats, leaf, widen)
+            columns.lows[leaf.path], columns.highs[leaf.path], left_out = _bounds(stats, leaf, widen)
+            if left_out is not None:
+                columns.left_out[leaf.path] = left_out
     return columns
 
 
 def _parse(texts: pa.ChunkedArray, schema: pa.Schema) -> pa.Table:
-    lines = pa.ListArray.from_arrays([0, len(texts)], _one_chunk(texts.fill_null("{}")))
+    texts = texts.fill_null("{}")
+    # Arrow's reader crashes on a null; and what is not one object might take its neighbour's place
+    if not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}")), min_count=0).as_py():
+        raise pa.ArrowInvalid("a text is not plainly one object")
+    lines = pa.ListArray.from_arrays([0, len(texts)], _one_chunk(texts))
     data = pc.binary_join(lines, "\n")[0].as_buffer()
     if not data.size:
         return schema.empty_table()

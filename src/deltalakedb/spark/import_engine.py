@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice, repeat, takewhile
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -16,6 +13,7 @@ import pyarrow as pa
 from deltalakedb.delta_log.checkpoint import CheckpointScan
 from deltalakedb.delta_log.commit_file import is_large
 from deltalakedb.delta_log.listing import list_log
+from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import DeltaSqlError, LogCorruptError, OperationError
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import imports
@@ -25,9 +23,16 @@ from deltalakedb.settings import Config, get_config, use_config
 from deltalakedb.spark.jobs import run_tasks, split_rows, windows_of
 from deltalakedb.spark.scratch import spark_path
 from deltalakedb.spark.sessions import check_delta
-from deltalakedb.transfer.importing.encoding import Encoders, ahead, prepare, ready_tail, write_window
-from deltalakedb.transfer.importing.loader import Batch, LoadTask, LocalEngine, Pace, TornCheckpointError
-from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
+from deltalakedb.transfer.importing.encoding import Layout, ahead, prepare, prepare_tail, write_window
+from deltalakedb.transfer.importing.loader import (
+    Batch,
+    LoadTask,
+    LocalEngine,
+    Pace,
+    TornCheckpointError,
+    ready_tail,
+)
+from deltalakedb.transfer.importing.plan import base_checkpoint
 from deltalakedb.transfer.verifying.data_rows import RowDigest
 from deltalakedb.transfer.verifying.log_replay import WINDOW, LogReplay, add_part, digest_row
 
@@ -40,7 +45,9 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.leases import Lease
+    from deltalakedb.storage import Store
     from deltalakedb.transfer.importing.encoding import PreparedWindow, ReadyTail
+    from deltalakedb.transfer.importing.loader import LargeCommit
     from deltalakedb.transfer.reports import ImportPlan
 
 logger = logging.getLogger(__name__)
@@ -85,8 +92,7 @@ class SparkEngine:
         if plan.tail_bytes < _LONG_TAIL:
             LocalEngine().load(task)
             return
-        with closing(TailJobs(self._spark, task)) as tails:
-            LocalEngine().load(task, tails)
+        LocalEngine().load(task, self._tails)
 
     def log_digest(
         self, reader: FileTxnLogReader, version: int, *, tick: Callable[[], None]
@@ -145,15 +151,13 @@ class SparkEngine:
         scan = CheckpointScan(task.reader.store, base_checkpoint(list_log(task.reader.store), task.plan))
         done = imports.receipts(task.database, task.row.import_id)
         begun = {r.begins for r in done if r.kind == "base" and r.ends >= r.begins}
-        with task.database.read() as session:
-            encoders = Encoders.of(session, task.row.table_id, task.paths)
         address = task.database.address
         here = address.engine not in _SHARED or task.rate_limit > 0
         windows = _WINDOWS_SENT if here else _WINDOWS_PER_TASK
         ranges = split_rows(scan.rows, task.plan.batch_size, windows, begun)
         if not ranges:
             return
-        job = _Job(scan, ranges, task.plan, encoders, address, get_config(), task.row, task.lease)
+        job = _Job(scan, ranges, task.plan, task.layout(), address, get_config(), task.row, task.lease)
         rows = sum(r.ends - r.begins + 1 for r in done if r.kind == "base")
         total = task.plan.base_rows + task.plan.version - task.plan.first_version
         pace = Pace(task, total, rows, sum(r.actions for r in done))
@@ -176,7 +180,6 @@ class SparkEngine:
 
     def _through_driver(self, task: LoadTask, job: _Job, pace: Pace) -> None:
         """Executors encode, the driver writes; the next windows are encoded meanwhile."""
-        context = copy_context()
 
         def made() -> Iterator[list[PreparedWindow]]:
             at = 0
@@ -184,13 +187,45 @@ class SparkEngine:
                 some = min(many, len(job.ranges) - at)
                 if not some:
                     return
-                yield context.run(run_tasks, self._spark, some, partial(job.prepared, at))
+                yield run_tasks(self._spark, some, partial(job.prepared, at))
                 at += some
 
         for windows in ahead(made()):
             for window in sorted(windows, key=lambda w: w.begin):
-                batch = task.write_window(window, job.encoders)
+                batch = task.write_window(window)
                 pace.step(window.end - window.begin, batch.actions)
+
+    def _tails(
+        self, task: LoadTask, batches: Sequence[range], layout: Layout
+    ) -> Iterator[ReadyTail | LargeCommit]:
+        """Let executors parse and encode batches of commits, some at a time.
+
+        The driver does so for a batch that failed there, to raise the error, and for large commits; it packs
+        files again that were packed before the metadata changed.
+        """
+        store = task.reader.store
+        commits = list_log(store).commits
+
+        def jobs() -> Iterator[tuple[Layout, dict[int, ReadyTail]]]:
+            for at in range(0, len(batches), _BATCHES_PER_JOB):
+                before, some = layout, batches[at : at + _BATCHES_PER_JOB]
+                small = [versions for versions in some if not is_large(commits.get(versions.start))]
+                work = partial(_made_ready, store, small, before)
+                yield before, dict(run_tasks(self._spark, len(small), work)) if small else {}
+
+        coming = ahead(jobs())
+        before = layout
+        made: dict[int, ReadyTail] = {}
+        for number, versions in enumerate(batches):
+            if number % _BATCHES_PER_JOB == 0:
+                before, made = next(coming)
+            tail: ReadyTail | LargeCommit
+            if (found := made.get(versions.start)) is None:
+                tail = ready_tail(task, versions, layout)
+            else:
+                tail = found if before == layout else found.packed(layout)
+            layout = layout.after(tail.metadata)
+            yield tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +235,7 @@ class _Job:
     checkpoint: CheckpointScan
     ranges: list[range]
     plan: ImportPlan
-    encoders: Encoders
+    layout: Layout
     address: Address
     config: Config
     row: ImportRow
@@ -209,7 +244,7 @@ class _Job:
     def prepared(self, first: int, number: int) -> Iterator[PreparedWindow]:
         """The windows of a range, counted from the first one of the job, as rows of the catalog."""
         for window in windows_of(self.checkpoint, self.ranges[first + number], self.plan.batch_size):
-            yield prepare(window, self.encoders)
+            yield prepare(window, self.plan.first_version, self.layout)
 
     def write(self, number: int) -> Iterator[int]:
         """Write the windows of a range, each once even if Spark runs the task twice."""
@@ -230,7 +265,7 @@ class _Job:
             if not imports.claim_batch(session, self.row.import_id, batch.number):
                 return
             batch.counts, batch.actions = write_window(
-                session, self.row.table_id, self.plan.first_version, window, self.encoders
+                session, self.row.table_id, self.plan.first_version, window
             )
             imports.write_claimed_receipt(session, self.row.import_id, batch.receipt(session))
             failpoint("import.batch_written")
@@ -238,67 +273,18 @@ class _Job:
         failpoint("import.batch_done")
 
 
+def _made_ready(
+    store: Store, batches: Sequence[range], layout: Layout, number: int
+) -> Iterator[tuple[int, ReadyTail]]:
+    versions = batches[number]
+    commits = ((version, store.get(commit_path(version))) for version in versions)
+    try:
+        yield versions.start, prepare_tail(commits, layout)
+    except DeltaSqlError as error:
+        if error.transient:
+            raise
+
+
 def _summed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     made = RowDigest().add(batches)
     yield pa.RecordBatch.from_pydict({"count": [made.count], "lane": [made.lane.to_bytes(8, "big")]})
-
-
-class TailJobs:
-    """Lets executors parse and encode the commits after the base, which the driver writes in order.
-
-    The next batches are prepared while one is written. A batch that cannot be prepared, such as one that
-    changes the schema, is left to the driver, and the batches after it are encoded again.
-    """
-
-    def __init__(self, spark: SparkSession, task: LoadTask) -> None:
-        self._spark, self._task = spark, task
-        self._listing = list_log(task.reader.store)
-        self._made: dict[int, ReadyTail | None] = {}
-        self._encoders: Encoders | None = None
-        self._coming: tuple[int, Future[dict[int, ReadyTail | None]]] | None = None
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="deltasql-tail")
-
-    def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def __call__(self, versions: range) -> ReadyTail | None:
-        """The batch of some versions; None if the driver has to prepare it."""
-        if versions.start not in self._made:
-            self._made = self._next(versions.start)
-        ready = self._made.pop(versions.start, None)
-        if ready is None:
-            # the batches after it were encoded without its changes
-            self._made, self._encoders, self._coming = {}, None, None
-        return ready
-
-    def _next(self, start: int) -> dict[int, ReadyTail | None]:
-        encoders, group = self._encoders, self._group(start)
-        if encoders is None:
-            with self._task.database.read() as session:
-                encoders = self._encoders = Encoders.of(session, self._task.row.table_id, self._task.paths)
-        coming, self._coming = self._coming, None
-        made = coming[1].result() if coming and coming[0] == start else self._job(group, encoders)
-        if None not in made.values() and (more := self._group(group[-1].stop)):
-            run = copy_context().run
-            self._coming = more[0].start, self._pool.submit(run, self._job, more, encoders)
-        return made
-
-    def _group(self, start: int) -> list[range]:
-        """The next batches, as the import splits them, up to one with a large commit."""
-        batches = tail_batches(self._listing, range(start, self._task.plan.version + 1))
-        small = takewhile(lambda b: not is_large(self._listing.commits.get(b.start)), batches)
-        return list(islice(small, _BATCHES_PER_JOB))
-
-    def _job(self, group: Sequence[range], encoders: Encoders) -> dict[int, ReadyTail | None]:
-        store = self._task.reader.store
-
-        def work(number: int) -> Iterator[tuple[int, ReadyTail | None]]:
-            versions = group[number]
-            try:
-                yield versions.start, ready_tail(store, versions, encoders)
-            except DeltaSqlError as error:
-                if error.transient:
-                    raise
-                yield versions.start, None  # the driver meets the same error, and reports it
-
-        return dict(run_tasks(self._spark, len(group), work))

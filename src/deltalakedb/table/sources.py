@@ -24,9 +24,8 @@ from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import Expr, to_physical
 from deltalakedb.protocol.read_set import NOTHING, ReadSet
 from deltalakedb.protocol.replay import Replay
-from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.schema import column_types, parse_schema
 from deltalakedb.protocol.skipping import FileFilter
-from deltalakedb.protocol.slots import column_types
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.protocol.txn_log import Commit, Committed, Snapshot
 from deltalakedb.table.arguments import checked_number

@@ -50,7 +50,6 @@ from deltalakedb.transfer.importing.options import EngineOptions, location_lease
 from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport, Level, VerifyReport
 from deltalakedb.transfer.rollback import refuse_unreleasable, release_table
 from deltalakedb.transfer.verifying.verifier import (
-    INTERVAL_COLUMNS,
     Subject,
     compare_rows,
     require_equal,
@@ -381,14 +380,13 @@ class _Copy:
         newest = self.table.head.version
         for rows in digests.interval_rows(self.database, self.table.table_id):
             for row in rows:
-                values = dict(zip(INTERVAL_COLUMNS, row, strict=True))
-                since, until = values["add_version"], values["remove_version"]
-                buried = since == until and values["tombstone"]
+                since, until = row["add_version"], row["remove_version"]
+                buried = since == until and row["remove_action"] is not None
                 if buried or (until is not None and until <= self.first) or since > newest:
                     continue
                 live = until is None or until > newest
-                yield values["path"], live
-                vector = values["deletion_vector"]
+                yield row["path"], live
+                vector = row["deletion_vector"]
                 if vector and (file := dv_path(DeletionVector.from_dict(decode_json(vector)))):
                     yield file, live
         for version in self._versions:

@@ -94,8 +94,6 @@ def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_r
     report = RollbackReport(row.name, row.location, action, None, actions, len(drop), left, dry_run=dry_run)
     if dry_run:
         return report
-    if row.deferred_indexes:
-        database.leave_indexes()
     with location_lease(database, row.location) as lease:
         if part:
             # newest first, one transaction each, so that the import can resume from the remaining batches
@@ -106,7 +104,6 @@ def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_r
         else:
             imports.undo_rows(database, row, lease)
             failpoint("import.undoing")
-            row = imports.restore_indexes(database, row, lease)
         facts: dict[str, Any] = {"kept": keep} if part else {"batches": len(drop)}
         with database.write() as session:
             imports.require(session, lease)

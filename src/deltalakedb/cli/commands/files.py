@@ -80,6 +80,30 @@ def _view(document: dict[str, Any]) -> Iterator[Item]:
     yield f"{render.many(total, 'file')} {which}{shown}", "dim"
 
 
+@table_command("packs")
+@flag("--rebuild", "Build the packs again, recent files included.")
+def packs(cli: Invocation, catalog: Catalog, name: str, rebuild: bool) -> None:
+    """Show how the statistics of a table's files are stored, or build their packs again.
+
+    Statistics of new files are JSON in the catalog; many of them together become a pack, which planning reads
+    by columns. Writers and `deltasql mirror run` pack on their own.
+
+    \b
+    Examples:
+      deltasql packs sales.orders
+      deltasql packs sales.orders --rebuild
+    """
+    if rebuild:
+        catalog.rebuild_packs(name)
+    found = catalog.pack_status(name)
+    line = (
+        f"{render.many(found.packed_files, 'file')} in {render.many(found.packs, 'pack')}, "
+        f"{render.size(found.column_bytes)} of columns and {render.size(found.block_bytes)} of JSON; "
+        f"{render.many(found.recent_files, 'recent file')}."
+    )
+    cli.show({"table": name, "rebuilt": rebuild, **asdict(found)}, line, [str(found.packs)])
+
+
 def _check_vacuum(
     *,
     engine: str,

@@ -29,7 +29,7 @@ from deltalakedb.metastore.statements import Statement, statements
 from deltalakedb.metastore.user_sql import QUERY_WORDS, first_word, not_a_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from deltalakedb.address import Address
     from deltalakedb.exceptions import CatalogEncodingError, DeltaSqlError
@@ -55,12 +55,10 @@ class Dialect:
     name: str
     #: tokens that migrations use: types and generated ids
     tokens: dict[str, str]
-    #: has keys and B-tree indexes, so planning chooses conditions that use an index
+    #: has keys and B-tree indexes
     indexed: bool
-    #: raw JSON of files is in ``dl_file_json`` rather than in ``dl_files``
-    side_table: bool
-    #: SQL has md5, so that digests are computed by the database
-    sql_md5: bool
+    #: a query for the ids in one parameter, which `Session.id_list` makes
+    ids: str
     #: appended to the query that locks heads
     lock_rows: str = ""
     #: a blind append is one statement, so that no head stays locked during round trips to the client
@@ -68,9 +66,6 @@ class Dialect:
     #: statements to run before and after a bulk load, outside of a transaction
     before_load: tuple[str, ...] = ()
     after_load: tuple[str, ...] = ()
-    #: statements to run before and after indexes are built, inside the same transaction
-    before_index: tuple[str, ...] = ()
-    after_index: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +134,16 @@ class Session(abc.ABC):
         """Run a change for some rows now, in the engine's fastest way."""
 
     @abc.abstractmethod
-    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """Insert the rows of an Arrow table; ``constants`` are columns with one value for all rows."""
+    def insert_arrow(self, table: str, data: pa.Table) -> None:
+        """Insert the rows of an Arrow table whose columns are integers, booleans and texts."""
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """The result as an Arrow table of the given schema, which names the query's columns in order."""
         return rows_to_arrow(self.rows(statement, params), schema)
+
+    def id_list(self, ids: list[int]) -> Any:
+        """Ids as the one parameter of ``Dialect.ids``."""
+        return ids
 
     def run(self, statement: Statement | str, params: Sequence[Any] = ()) -> int:
         """Run a statement now; return how many rows it changed, or -1 if that is not known."""
@@ -455,10 +454,3 @@ def rows_to_arrow(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
 def arrow_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Python values as an Arrow array. ``pa.array`` would first import pandas, which takes a second."""
     return pa.array(Array(values, DataType.from_arrow(kind)))
-
-
-def literal(value: int | bool | str) -> str:
-    """A constant as a SQL literal; never for users' values."""
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    return str(int(value)) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"

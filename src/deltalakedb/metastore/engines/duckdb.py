@@ -19,12 +19,12 @@ from deltalakedb.exceptions import (
     CatalogError,
     DeltaSqlError,
 )
-from deltalakedb.metastore.engines.base import Dialect, FileEngine, Row, RowChange, Rows, Session, literal
+from deltalakedb.metastore.engines.base import Dialect, FileEngine, Row, RowChange, Rows, Session
 from deltalakedb.metastore.engines.pool import ForkGate, IdleTimer, inherited
 from deltalakedb.metastore.user_sql import interferes, is_ours, not_a_query, protected_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import duckdb
 
@@ -42,20 +42,9 @@ DIALECT = Dialect(
         "file_id": "BIGINT NOT NULL",
         "auto_table_id": "BIGINT NOT NULL DEFAULT nextval('dl_table_ids')",
         "auto_audit_id": "BIGINT NOT NULL DEFAULT nextval('dl_audit_ids')",
-        "files_side_columns": """,
-  stats VARCHAR,
-  partition_values VARCHAR NOT NULL,
-  tags VARCHAR,
-  deletion_vector VARCHAR,
-  base_row_id BIGINT,
-  default_row_commit_version BIGINT,
-  clustering_provider VARCHAR,
-  add_extra VARCHAR,
-  remove_action VARCHAR""",
     },
     indexed=False,
-    side_table=False,
-    sql_md5=True,
+    ids="SELECT unnest(?::BIGINT[])",
     # DuckDB would take what memory the machine has, and rewrite its file for every 16 MB
     before_load=("SET memory_limit = '150MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
@@ -241,11 +230,10 @@ class DuckdbSession(Session):
         arrow = _table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
         self._scan(f"INSERT INTO {table} ({names}) SELECT {names} FROM dl_incoming", arrow)  # noqa: S608
 
-    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        names = ", ".join([*data.column_names, *constants])
-        values = ", ".join([*data.column_names, *(literal(v) for v in constants.values())])
+    def insert_arrow(self, table: str, data: pa.Table) -> None:
         self.flush()
-        insert = f"INSERT INTO {table} ({names}) SELECT {values} FROM dl_incoming"  # noqa: S608
+        names = ", ".join(data.column_names)
+        insert = f"INSERT INTO {table} ({names}) SELECT {names} FROM dl_incoming"  # noqa: S608
         self._count(insert)
         self._scan(insert, data)
 

@@ -51,15 +51,12 @@ DIALECT = Dialect(
         "file_id": "BIGINT PRIMARY KEY",
         "auto_table_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
         "auto_audit_id": "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
-        "files_side_columns": "",
     },
     indexed=True,
-    side_table=True,
+    ids="SELECT unnest(?::bigint[])",
     lock_rows=" FOR UPDATE OF h",
-    sql_md5=True,
     fast_append=True,
-    before_index=("SET LOCAL maintenance_work_mem = '256MB'",),
-    after_load=("ANALYZE dl_files", "ANALYZE dl_file_json", "ANALYZE dl_commits"),
+    after_load=("ANALYZE dl_files", "ANALYZE dl_commits"),
 )
 
 
@@ -82,6 +79,8 @@ FROM server
 _FRESH_ATTEMPTS = 3
 #: from here on COPY beats a pipelined INSERT
 _COPY_FROM = 64
+#: rows of one piece of a bulk load
+_CSV_ROWS = 16_384
 #: the most changes that become one statement
 _MOST_TOGETHER = 16
 
@@ -263,18 +262,10 @@ class PostgresSession(Session):
     def _control(self, sql: str) -> None:
         self._exchange(lambda: self.connection.execute(sql, prepare=False))
 
-    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        from deltalakedb.metastore.engines import postgres_binary  # only bulk loads need it
-
-        # as the server names the types
-        types = self.rows(
-            "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute "
-            "WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped",
-            (table,),
-        )
-        names = ", ".join([*data.column_names, *constants])
-        pieces = postgres_binary.copy_pieces(data, constants, dict(types))
-        self._copy(f"COPY {table} ({names}) FROM STDIN (FORMAT binary)", pieces=pieces)
+    def insert_arrow(self, table: str, data: pa.Table) -> None:
+        names = ", ".join(data.column_names)
+        self.flush()
+        self._copy(f"COPY {table} ({names}) FROM STDIN (FORMAT csv)", pieces=_csv_pieces(data))
 
     def _write(self, change: RowChange, rows: Rows) -> None:
         """Make one kind of change, by COPY if the rows are many."""
@@ -713,11 +704,14 @@ def _pipeline(connection: psycopg.Connection[Row]) -> Iterator[None]:
     everything anyway.
     """
 
+    from psycopg.generators import send
+
     def end() -> Iterator[Any]:
         try:
             pipeline._enqueue_sync()  # noqa: SLF001
             yield from pipeline._communicate_gen()  # noqa: SLF001
         finally:
+            yield from send(pipeline.pgconn)  # what the socket had no room for
             yield from pipeline._fetch_gen(flush=False)  # noqa: SLF001
 
     with connection.pipeline() as pipeline:
@@ -740,6 +734,17 @@ def _placeholders(sql: str) -> str:
     """``?`` as Postgres's ``$1``; question marks inside literals, names and comments stay."""
     numbers = count(1)
     return _LITERAL_OR_MARK.sub(lambda m: f"${next(numbers)}" if m[0] == "?" else m[0], sql)
+
+
+def _csv_pieces(data: pa.Table) -> Iterator[memoryview]:
+    """Rows as CSV. Every value is quoted and a null is not, which is how COPY knows it from an empty text."""
+    from pyarrow import BufferOutputStream, csv  # only bulk loads need it
+
+    options = csv.WriteOptions(include_header=False, quoting_style="all_valid")
+    for start in range(0, data.num_rows, _CSV_ROWS):
+        sink = BufferOutputStream()
+        csv.write_csv(data.slice(start, _CSV_ROWS), sink, options)
+        yield memoryview(sink.getvalue())
 
 
 @lru_cache(maxsize=512)

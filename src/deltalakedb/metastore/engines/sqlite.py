@@ -20,12 +20,13 @@ from deltalakedb.exceptions import (
     CatalogError,
     DeltaSqlError,
 )
-from deltalakedb.metastore.engines.base import Dialect, Durability, FileEngine, Session, literal
+from deltalakedb.metastore.engines.base import Dialect, Durability, FileEngine, Session
 from deltalakedb.metastore.engines.pool import ForkGate, Pool
 from deltalakedb.metastore.user_sql import interferes, is_ours, not_a_query, protected_table
+from deltalakedb.protocol.json_text import encode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -43,23 +44,17 @@ DIALECT = Dialect(
         "file_id": "INTEGER PRIMARY KEY",
         "auto_table_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
         "auto_audit_id": "INTEGER PRIMARY KEY AUTOINCREMENT",
-        "files_side_columns": "",
     },
     indexed=True,
-    side_table=True,
-    sql_md5=False,
-    # a small cache makes small sorted runs, which fit the processor's cache; a second thread merges them
-    before_index=("PRAGMA threads = 2", "PRAGMA cache_size = -2048"),
-    after_index=("PRAGMA threads = 0", "PRAGMA cache_size = -16384"),
+    ids="SELECT value FROM json_each(?)",
 )
 
-#: page cache of a connection; with SQLite's default of 2 MB a bulk load keeps spilling indexes to the WAL
+#: page cache of a connection
 _CACHE_KB = 16_384
 #: maximum pause before the switch to WAL is tried again
 _WAL_RETRY_S = 0.01
-#: number of rows from which an image is faster than a prepared statement
-_IMAGE_FROM = 64
-_INCOMING = "dl_incoming"
+#: rows of one INSERT of a bulk load, which takes a quarter less time than row by row
+_ROWS_TOGETHER = 100
 #: values of ``synchronous`` at which every commit is flushed to disk
 _FLUSHED = ("FULL", "EXTRA", "2", "3")
 #: bytes of the smallest database
@@ -137,8 +132,6 @@ class SqliteSession(Session):
     def __init__(self, engine: SqliteEngine, connection: sqlite3.Connection, *, defers: bool = False) -> None:
         super().__init__(engine, defers=defers)
         self._connection = connection
-        #: whether an image is attached; it can be detached only after the transaction
-        self.attached = False
         #: whether a user's statements ran, which may leave temporary tables
         self.ran_user_sql = False
 
@@ -176,45 +169,25 @@ class SqliteSession(Session):
         finally:
             self._connection.set_authorizer(None)
 
+    def id_list(self, ids: list[int]) -> str:
+        return encode_json(ids)
+
     def _write(self, change: RowChange, rows: Rows) -> None:
         self._run_many(change.sql, rows)
 
-    def insert_arrow(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> None:
-        """Insert rows from an image in SQLite's file format if possible, else with a prepared statement."""
+    def insert_arrow(self, table: str, data: pa.Table) -> None:
         self.flush()
-        if data.num_rows >= _IMAGE_FROM and self._insert_image(table, data, constants):
-            return
-        names = ", ".join([*data.column_names, *constants])
-        values = ", ".join(["?"] * data.num_columns + [literal(v) for v in constants.values()])
-        rows = zip(*(column.to_pylist() for column in data.columns), strict=True)
-        self._run_many(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)  # noqa: S608
-
-    def _insert_image(self, table: str, data: pa.Table, constants: Mapping[str, int | bool | str]) -> bool:
-        """Insert rows from an image; return False if they do not fit into one."""
-        from deltalakedb.metastore.engines.sqlite_pages import page_maker  # only bulk loads need it
-
-        try:
-            maker = page_maker(self._connection, table)
-            image = None if maker is None else maker.image(data, constants)
-            if image is None:
-                return False
-            if not self.attached:
-                self._connection.execute(f"ATTACH ':memory:' AS {_INCOMING}")
-                self.attached = True
-            self._connection.deserialize(image, name=_INCOMING)
-            self._connection.execute(f"INSERT INTO main.{table} SELECT * FROM {_INCOMING}.{table}")  # noqa: S608
-        except sqlite3.Error as error:
-            raise self.engine.translate(error) from error
-        return True
-
-    def detach(self) -> bool:
-        """Detach the image after the transaction; return whether the connection can be reused."""
-        if self.attached:
-            try:
-                self._connection.execute(f"DETACH {_INCOMING}")
-            except sqlite3.Error:
-                return False
-        return True
+        width = data.num_columns
+        values: list[Any] = [None] * (width * data.num_rows)
+        for at, column in enumerate(data.columns):
+            values[at::width] = column.to_pylist()
+        insert = f"INSERT INTO {table} ({', '.join(data.column_names)}) VALUES "  # noqa: S608
+        marks = f"({', '.join('?' * width)})"
+        step = width * _ROWS_TOGETHER
+        rest = len(values) - len(values) % step
+        together = (values[at : at + step] for at in range(0, rest, step))
+        self._run_many(insert + ", ".join([marks] * _ROWS_TOGETHER), together)
+        self._run_many(insert + marks, (values[at : at + width] for at in range(rest, len(values), width)))
 
     def _run_many(self, sql: str, params: Iterable[Sequence[Any]]) -> None:
         try:
@@ -331,7 +304,7 @@ class SqliteEngine(FileEngine):
                     with suppress(sqlite3.Error):
                         connection.execute(f"PRAGMA synchronous={self._synchronous}")
                         restored = True
-                if connection.in_transaction or not restored or session.ran_user_sql or not session.detach():
+                if connection.in_transaction or not restored or session.ran_user_sql:
                     self._pool.discard(connection)
                 else:
                     self._pool.give(connection)

@@ -5,71 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltalakedb.exceptions import ProtocolError
-from deltalakedb.metastore.files import slots
-from deltalakedb.metastore.files.pruning import plan_added
-from deltalakedb.metastore.files.rows import FILE_ID_BITS, FileRows, path_hash
-from deltalakedb.metastore.rows import Head
+from deltalakedb.metastore.files.listing import added_between, last_at, live_files
+from deltalakedb.metastore.files.packs import unpack
+from deltalakedb.metastore.files.rows import Counts, FileRows, id_range, path_hash
 from deltalakedb.protocol.actions import Action, Add, Metadata, Remove
-from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.paths import canonical_path, encode_path
+from deltalakedb.protocol.json_text import decode_json
+from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import Expr, to_physical
-from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.schema import column_types, parse_schema
 from deltalakedb.protocol.skipping import FileFilter
-from deltalakedb.protocol.slots import SlotEncoder, column_types
 from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.engines.base import Row, Session
+    from deltalakedb.protocol.actions import FileKey
 
 #: path hashes in one statement
 _AT_ONCE: Final = 500
-
-
-@dataclass(slots=True)
-class Counts:
-    """A head's counters while files come and go."""
-
-    num_files: int = 0
-    size_bytes: int = 0
-    num_records: int = 0
-    files_without_count: int = 0
-
-    @classmethod
-    def of(cls, head: Head) -> Counts:
-        return cls(head.num_files, head.size_bytes, head.num_records, head.files_without_count)
-
-    def change(self, sign: int, size: int, records: int | None) -> None:
-        """Count a file in (1) or out (-1)."""
-        self.num_files += sign
-        self.size_bytes += sign * size
-        if records is None:
-            self.files_without_count += sign
-        else:
-            self.num_records += sign * records
-
-    def add(self, other: Counts) -> None:
-        self.num_files += other.num_files
-        self.size_bytes += other.size_bytes
-        self.num_records += other.num_records
-        self.files_without_count += other.files_without_count
-
-    def head(self, version: int, timestamp: int, first_version: int) -> Head:
-        """A head with these counters.
-
-        Raises:
-            ProtocolError: They do not fit 64 bits, so some file has a size that no file can have.
-        """
-        if not -(2**63) <= self.size_bytes < 2**63:
-            raise ProtocolError(
-                f"version {version} makes the table {self.size_bytes} bytes large, which no table can be",
-                version=version,
-                suggestion="have the writer of the commit correct the sizes of its files",
-            )
-        counts = (self.num_files, self.size_bytes, self.num_records, self.files_without_count)
-        return Head(version, timestamp, first_version, *counts)
+#: above every version
+_LATEST: Final = 2**62
 
 
 class FileChanges:
@@ -83,12 +39,12 @@ class FileChanges:
         session: Session,
         table_id: int,
         next_seq: int,
-        encoder: SlotEncoder,
         counts: Counts,
-        live: Mapping[tuple[str, str], tuple[int, int, int | None]],
+        live: Mapping[FileKey, tuple[int, int, int | None]],
     ) -> None:
+        self._session, self._table_id = session, table_id
         self._live = dict(live)
-        self.rows = FileRows(session, table_id, next_seq, encoder)
+        self.rows = FileRows(session, table_id, next_seq)
         self.counts = counts
         self.added = self.removed = 0
         self.data_change = False
@@ -105,7 +61,8 @@ class FileChanges:
     def apply_pieces(self, version: int, pieces: Iterable[Sequence[Action]]) -> None:
         """Apply a commit too large for memory: each piece is looked up, applied and written in turn."""
         for piece in pieces:
-            self._live = dict(self.rows.live(a.path for a in piece if isinstance(a, Add | Remove)))
+            paths = [a.path for a in piece if isinstance(a, Add | Remove)]
+            self._live = dict(live_files(self._session, self._table_id, paths))
             self.apply(version, piece)
             self.rows.flush()
 
@@ -135,27 +92,27 @@ class FileChanges:
 
 def revert_files(session: Session, table_id: int, first: int) -> None:
     """Undo what the versions from ``first`` on did to a table's files."""
-    _run_all(session, "revert", (table_id, first))
+    _drop(session, last_at(session, table_id, first - 1) + 1, id_range(table_id)[1] - 1, packs=False)
+    for what in ("removals", "removed"):
+        session.run(session.sql("files", f"revert {what}"), (table_id, first))
 
 
 def drop_files(session: Session, table_id: int) -> None:
-    _run_all(session, "drop", (table_id,))
+    first, end = id_range(table_id)
+    _drop(session, first, end - 1, packs=True)
 
 
 def drop_range(session: Session, table_id: int, begin: int, end: int | None = None) -> None:
-    """Delete the file rows with sequence numbers from ``begin`` up to ``end``, which is left out."""
-    first = table_id << FILE_ID_BITS
-    last = ((table_id + 1) << FILE_ID_BITS) if end is None else first + end
-    _run_all(session, "range", (first + begin, last - 1))
+    """Delete all that is stored for the sequence numbers from ``begin`` up to ``end``, which is left out."""
+    first, last = id_range(table_id)
+    first, last = first + begin, (last if end is None else first + end) - 1
+    unpack(session, table_id, first, last)
+    _drop(session, first, last, packs=True)
 
 
-def has_other_files(session: Session, table_id: int) -> bool:
-    return session.row(session.sql("files", "other files"), (table_id,)) is not None
-
-
-def _run_all(session: Session, prefix: str, params: Sequence[int]) -> None:
-    for statement in session.all_sql("files", f"{prefix} "):
-        session.run(statement, params)
+def _drop(session: Session, first: int, last: int, *, packs: bool) -> None:
+    for what in ("details", "stats", *(("blocks", "columns", "packs") if packs else ()), "rows"):
+        session.run(session.sql("files", f"range {what}"), (first, last))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,16 +124,11 @@ class ConcurrentChange:
 
 
 def removed_since(
-    session: Session, table_id: int, since: int, files: Collection[tuple[str, str]] | None = None
+    session: Session, table_id: int, since: int, files: Collection[FileKey] | None = None
 ) -> ConcurrentChange | None:
     """Files live at a version that later commits removed or replaced: any, or some of those given by key."""
-    if files is None:
-        return _first(session.rows(session.sql("files", "removed since"), (table_id, since, since)))
-    found: list[Row] = []
-    for part in hash_parts(encode_path(path) for path, _ in files):
-        sql = session.sql("files", "removed since among").expand(len(part))
-        found += session.rows(sql, (table_id, since, since, *part))
-    return _first(r for r in found if (canonical_path(r[0]), r[1]) in files)
+    rows = session.rows(session.sql("files", "removed since"), (table_id, since, since))
+    return _first(r for r in rows if files is None or (canonical_path(r[0]), r[1]) in files)
 
 
 def added_since(
@@ -192,27 +144,26 @@ def added_since(
 
     The metadata must be unchanged since. ``skip_blind`` leaves out blind appends, as WriteSerializable does.
     """
-    schema = parse_schema(metadata.schema_string)
-    physical = None if where is None else to_physical(where, schema)
-    plan = plan_added(
-        physical,
-        table_id=table_id,
-        since=since,
-        slots=[s for s in slots.read_slots(session, table_id) if s.dropped is None],
-        facts=session.dialect,
-        skip_blind=skip_blind,
-    )
-    rows = session.rows(plan.sql, plan.params)
-    if physical is not None:
-        files = FileFilter(physical, column_types(schema))
-        rows = [r for r in rows if files.may_match(parse_stats(r[2]), decode_json(r[3]))]
-    return _first((path, None, version) for path, version, *_ in rows)
+    columns = ["path", "dv_id", "add_version"]
+    blind: set[int] = set()
+    if skip_blind:
+        blind = {v for (v,) in session.rows(session.sql("files", "blind versions"), (table_id, since))}
+    if where is not None:
+        columns += ["stats", "partition_values"]
+    found = added_between(session, table_id, since, _LATEST, columns, live=False).to_pylist()
+    if where is not None:
+        schema = parse_schema(metadata.schema_string)
+        test = FileFilter(to_physical(where, schema), column_types(schema))
+        found = [
+            r for r in found if test.may_match(parse_stats(r["stats"]), decode_json(r["partition_values"]))
+        ]
+    return _first((r["path"], None, r["add_version"]) for r in found if r["add_version"] not in blind)
 
 
 def keys_added_since(session: Session, table_id: int, version: int) -> list[tuple[str, str]]:
     """Path and deletion vector id of every file that versions after one have added."""
-    rows = session.rows(session.sql("files", "keys added since"), (table_id, version))
-    return [(path, dv_id) for path, dv_id in rows]
+    after, end = last_at(session, table_id, version), id_range(table_id)[1]
+    return [(path, dv_id) for path, dv_id in session.rows(session.sql("files", "keys after"), (after, end))]
 
 
 def hash_parts(paths: Iterable[str]) -> Iterator[Sequence[int]]:

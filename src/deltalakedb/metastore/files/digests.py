@@ -1,59 +1,132 @@
-"""Digests of the files in the catalog: summed by the database if it has md5, else hashed here in pages."""
+"""Digests of the files in the catalog, and whole rows, to compare the catalog with a log."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from deltalakedb.metastore.files.listing import ADD_COLUMNS, PAGE, add_from_row, pages
-from deltalakedb.metastore.files.rows import FILE_ID_BITS
-from deltalakedb.protocol.digest import FileDigest, bucket_of
+from deltalakedb.metastore.files.listing import ADD_COLUMNS, FIRST_PAGE, next_page, pages
+from deltalakedb.metastore.files.packs import stats_of
+from deltalakedb.metastore.files.rows import add_from_row, id_range, more_columns
+from deltalakedb.protocol.arrow_values import int_values
+from deltalakedb.protocol.digest import SEPARATOR, FileDigest, bucket_of
+from deltalakedb.protocol.packs import path_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from deltalakedb.metastore.engines.base import Row, SessionSource
+    from deltalakedb.metastore.files.rows import FileBatch
     from deltalakedb.protocol.actions import Add
+
+_FIELDS = ("path", "dv_id", "size", "modification_time", "partition_values", "stats")
+#: the columns of the statement "interval rows"
+_INTERVAL = (
+    "file_id", "add_version", "remove_version", "path", "dv_id", "size", "modification_time", "data_change",
+    "num_records", "partition_values", "deletion_vector", "more", "remove_action",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RowSums:
+    """What rows of files add up to; texts are checksums of all of them, one a line."""
+
+    count: int
+    size: int
+    modified: int
+    records: int
+    counted: int
+    changes: int
+    paths: int
+    vectors: int
+    partitions: int
+
+
+def sums_of(batch: FileBatch) -> RowSums:
+    """What new files add up to before they are written."""
+    columns = batch.columns
+    records = columns["num_records"].drop_null()
+    size, modified = (int(int_values(columns[name]).sum()) for name in ("size", "modification_time"))
+    texts = [_checksum(columns[name]) for name in ("path", "dv_id", "partition_values")]
+    counted = (int(int_values(records).sum()), len(records), columns["data_change"].true_count)
+    return RowSums(batch.num_files, size, modified, *counted, *texts)
+
+
+def _checksum(texts: pa.Array) -> int:
+    lines = pa.ListArray.from_arrays([0, len(texts)], texts)
+    return zlib.crc32(pc.binary_join(lines, "\n")[0].as_buffer())
+
+
+def range_sums(db: SessionSource, table_id: int, begin: int, count: int) -> tuple[RowSums, int]:
+    """What the files with sequence numbers in a range add up to, and how many of them were removed."""
+    first = id_range(table_id)[0] + begin
+    row = db.row(db.sql("files", "range sums"), (first, first + count))
+    many, removed, *sums = row or (0, 0)
+    if not many:
+        return RowSums(0, *(0,) * 8), 0
+    texts = (zlib.crc32(text.encode("utf-8", "surrogatepass")) for text in sums[5:])
+    return RowSums(int(many), *(int(value) for value in sums[:5]), *texts), int(removed)
+
+
+def has_whole_packs(db: SessionSource, table_id: int) -> bool:
+    """Whether all packs and blocks of a table have their checksums."""
+    first, end = id_range(table_id)
+    with db.read() as session:
+        packs = [row[0] for row in session.rows(session.sql("files", "packs"), (first, end))]
+        for pack in packs:
+            rows = session.rows(session.sql("files", "pack blobs"), (pack,))
+            if any(zlib.crc32(data) != crc for _, crc, data in rows):
+                return False
+        while rows := session.rows(session.sql("files", "blobs"), (first, end)):
+            if any(zlib.crc32(data) != crc for _, crc, data in rows):
+                return False
+            first = rows[-1][0] + 1
+    return True
 
 
 def table_digest(db: SessionSource, table_id: int, version: int) -> FileDigest:
     """The digest of the files that live at a version; the table need not be visible yet."""
     made = FileDigest()
-    after, last = (table_id << FILE_ID_BITS) - 1, (table_id + 1) << FILE_ID_BITS
-    if db.dialect.sql_md5:
-        for row in db.rows(db.sql("files", "bucket digests"), (after, last, version, version)):
-            made.add_sums(*(int(v) for v in row))
-        return made
-    while True:
-        rows = db.rows(db.sql("files", "digest texts"), (after, last, version, version, PAGE))
-        if rows:
-            ids, hashes, sizes, texts = zip(*rows, strict=True)
-            made.add_texts(np.array(hashes, np.int64), np.array(sizes, np.int64), texts)
-            after = ids[-1]
-        if len(rows) < PAGE:
-            return made
+    for page in pages(db, table_id, version, _FIELDS):
+        columns = [pc.fill_null(page.column(name).cast(pa.string()), "") for name in _FIELDS]
+        texts = pc.binary_join_element_wise(*columns, SEPARATOR).cast(pa.binary())
+        hashes = path_hashes(page.column("path").combine_chunks()).astype(np.int64)
+        made.add_texts(hashes, int_values(page.column("size")), texts.to_pylist())
+    return made
 
 
 def files_in(db: SessionSource, table_id: int, version: int, buckets: Collection[int]) -> Iterator[Add]:
     """The files of some buckets that live at a version."""
     wanted = frozenset(buckets)
-    for found in pages(db, table_id, version, [*ADD_COLUMNS, "path_hash"]):
-        hashes = found.column("path_hash").to_pylist()
-        for number in (n for n, h in enumerate(hashes) if bucket_of(h) in wanted):
-            yield add_from_row(found.slice(number, 1).to_pylist()[0])
+    for found in pages(db, table_id, version, ADD_COLUMNS):
+        for number, path in enumerate(found.column("path").to_pylist()):
+            if bucket_of(path) in wanted:
+                yield add_from_row(found.slice(number, 1).to_pylist()[0])
 
 
-def interval_rows(db: SessionSource, table_id: int) -> Iterator[list[Row]]:
+def interval_rows(db: SessionSource, table_id: int) -> Iterator[list[dict[str, Any]]]:
     """Every file row of a table in pages: its interval, and all columns of its actions."""
-    after, last = (table_id << FILE_ID_BITS) - 1, (table_id + 1) << FILE_ID_BITS
+    first, end = id_range(table_id)
+    after, size = first - 1, FIRST_PAGE
     while True:
-        rows = db.rows(db.sql("files", "interval rows"), (after, last, PAGE))
-        if rows:
-            yield rows
-        if len(rows) < PAGE:
+        with db.read() as session:
+            rows = session.rows(session.sql("files", "interval rows"), (after, end, size))
+            ids = np.array([row[0] for row in rows], np.int64)
+            texts = stats_of(session, ids)
+        stats = texts.to_pylist()
+        found = [dict(zip(_INTERVAL, row, strict=True)) for row in rows]
+        for row, text in zip(found, stats, strict=True):
+            row.update(more_columns(row.pop("more")), stats=text, data_change=bool(row["data_change"]))
+        if found:
+            yield found
+        if len(rows) < size:
             return
-        after = rows[-1][0]
+        after, size = rows[-1][0], next_page(texts.nbytes, len(rows))
 
 
 def small_rows(db: SessionSource, table_id: int) -> list[Row]:

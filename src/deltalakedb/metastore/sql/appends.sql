@@ -3,12 +3,12 @@
 
 -- name: ratify
 -- only: postgres
--- {asked}, {files}, {side} and {levels} are lists of values; {main_columns} … are the columns that any of them has.
+-- {asked}, {files} and {details} are lists of values.
 -- Nothing happens unless every table is as its writer saw it: a head that was moved on is fine, another name,
 -- schema or protocol is not. What stands before the lock is as old as the statement, so only the head's own
 -- columns are sure to be new.
 WITH asked (
-  number, table_id, name, location, read_version, seen_version, shape, info, rest, operation, data_change,
+  number, table_id, name, location, read_version, seen_version, info, rest, operation, data_change,
   num_added, size_bytes, num_records, files_without_count, details
 ) AS (VALUES {asked}),
 held AS MATERIALIZED (
@@ -18,9 +18,9 @@ held AS MATERIALIZED (
            AND NOT EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = h.table_id AND o.state <> 'published') AS clear
   FROM asked a
   JOIN dl_heads h ON h.table_id = a.table_id
-  JOIN dl_tables t ON t.table_id = a.table_id AND t.name = a.name AND t.location = a.location
+  JOIN dl_tables t ON t.table_id = a.table_id AND t.location = a.location
   JOIN dl_mirror m ON m.table_id = a.table_id
-  WHERE NOT h.frozen AND h.shape = a.shape AND h.head_version >= a.seen_version
+  WHERE NOT h.frozen AND h.table_name = a.name AND h.head_version >= a.seen_version
     AND h.metadata_version <= a.read_version AND h.protocol_version <= a.read_version
   ORDER BY h.table_id FOR UPDATE OF h
 ),
@@ -38,22 +38,23 @@ heads AS (
          next_file_seq = m.seq + m.num_added, head_sha256 = encode(sha256(m.bytes), 'hex')
   FROM made m WHERE h.table_id = m.table_id
 ),
+new_files (number, place, size, modification_time, num_records, data_change, path, dv_id, partition_values, stats) AS (
+  VALUES {files}
+),
 files AS (
-  INSERT INTO dl_files (file_id, table_id, add_version, {main_columns})
-  SELECT (m.table_id << 40) | (m.seq + f.place), m.table_id, m.version, {main_values}
-  FROM made m JOIN (VALUES {files}) AS f (number, place, {main_columns}) ON f.number = m.number
+  INSERT INTO dl_files (file_id, add_version, size, modification_time, num_records, data_change, path, dv_id, partition_values)
+  SELECT (m.table_id << 40) | (m.seq + f.place), m.version, f.size, f.modification_time, f.num_records, f.data_change, f.path,
+         f.dv_id, f.partition_values
+  FROM made m JOIN new_files f ON f.number = m.number
 ),
-side AS (
-  INSERT INTO dl_file_json (file_id, {side_columns})
-  SELECT (m.table_id << 40) | (m.seq + f.place), {side_values}
-  FROM made m JOIN (VALUES {side}) AS f (number, place, {side_columns}) ON f.number = m.number
+stats AS (
+  INSERT INTO dl_file_stats (file_id, stats)
+  SELECT (m.table_id << 40) | (m.seq + f.place), f.stats FROM made m JOIN new_files f ON f.number = m.number
 ),
-levels AS (
-  INSERT INTO dl_levels (table_id, slot, level, n, lo, hi)
-  SELECT m.table_id, l.slot, l.level, l.n, l.lo, l.hi
-  FROM made m JOIN (VALUES {levels}) AS l (number, slot, level, n, lo, hi) ON l.number = m.number
-  ON CONFLICT (table_id, slot, level) DO UPDATE SET
-    n = dl_levels.n + excluded.n, lo = least(dl_levels.lo, excluded.lo), hi = greatest(dl_levels.hi, excluded.hi)
+details AS (
+  INSERT INTO dl_file_details (file_id, deletion_vector, more)
+  SELECT (m.table_id << 40) | (m.seq + d.place), d.deletion_vector, d.more
+  FROM made m JOIN ({details}) AS d (number, place, deletion_vector, more) ON d.number = m.number
 ),
 commits AS (
   INSERT INTO dl_commits (table_id, version, txn_uuid, ordinal, timestamp, operation, is_blind_append, data_change,

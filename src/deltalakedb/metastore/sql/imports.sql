@@ -20,10 +20,6 @@ FROM dl_imports ORDER BY started_at DESC, name;
 SELECT {import}
 FROM dl_imports WHERE table_id = ?;
 
--- name: any deferred
--- whether an import took the indexes away
-SELECT 1 FROM dl_imports WHERE deferred_indexes LIMIT 1;
-
 -- name: receipts
 SELECT {receipt}
 FROM dl_import_batches WHERE import_id = ? ORDER BY batch;

@@ -30,7 +30,7 @@ WHERE t.name = ?;
 -- name: lock
 -- heads of the tables of a transaction, in one order, so that two transactions never wait for each other
 SELECT {table},
-       h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.shape, h.head_sha256,
+       h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.head_sha256,
        CASE WHEN EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = h.table_id AND o.state <> 'published') THEN -1
             ELSE m.published_version END,
        (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')), {clock}

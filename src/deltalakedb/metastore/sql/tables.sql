@@ -10,8 +10,8 @@ RETURNING table_id;
 -- name: insert head
 -- a head without a version yet
 INSERT INTO dl_heads (table_id, head_version, head_timestamp, first_version, num_files, size_bytes, num_records, files_without_count, next_file_seq,
-  metadata_version, protocol_version, frozen, shape)
-VALUES (?, -1, 0, 0, 0, 0, 0, 0, 0, -1, -1, FALSE, '');
+  metadata_version, protocol_version, frozen, table_name)
+VALUES (?, -1, 0, 0, 0, 0, 0, 0, 0, -1, -1, FALSE, ?);
 
 -- name: insert mirror
 -- nothing published yet
@@ -40,9 +40,9 @@ SELECT name, location FROM dl_tables;
 -- name: rename
 UPDATE dl_tables SET name = ?, updated_at = ? WHERE table_id = ?;
 
--- name: reshape
--- an append that waits for the head saw the old name, and sees nothing new but the head: it has to look again
-UPDATE dl_heads SET shape = ? WHERE table_id = ?;
+-- name: rename head
+-- an append that waits for the head saw the old name, and sees nothing new but the head
+UPDATE dl_heads SET table_name = ? WHERE table_id = ?;
 
 -- name: set comment
 UPDATE dl_tables SET comment = ?, updated_at = ? WHERE table_id = ?;

@@ -6,9 +6,11 @@ Encoding needs no database, so it runs here or on an executor.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,38 +18,56 @@ import pyarrow.compute as pc
 
 from deltalakedb.delta_log.checkpoint import Piece, Window, column_actions, corrupt_errors
 from deltalakedb.delta_log.names import commit_path
-from deltalakedb.metastore import files
 from deltalakedb.metastore.files import (
-    FILE_ID_BITS,
+    PACK_MIN,
     Counts,
+    Details,
+    FileBatch,
+    FileChanges,
     FileRows,
-    path_hash,
-    plain_path_hashes,
-    write_columns,
+    batch_of_adds,
+    live_files,
+    live_schema,
+    packed,
+    readable_schema,
+    write_batch,
 )
 from deltalakedb.metastore.ratify import CommitFacts, apply_state
-from deltalakedb.protocol.actions import Add, CommitInfo, DomainMetadata, Metadata, Protocol, Remove, Txn
-from deltalakedb.protocol.codec import decode_commit, encode_json
+from deltalakedb.protocol.actions import (
+    Add,
+    CommitInfo,
+    DomainMetadata,
+    Metadata,
+    Protocol,
+    Remove,
+    Txn,
+    decode_commit,
+)
 from deltalakedb.protocol.commit_rules import check_locations, check_unique_files
-from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, Numbers
+from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest
+from deltalakedb.protocol.json_text import encode_json
+from deltalakedb.protocol.packs import path_hashes
 from deltalakedb.protocol.paths import TablePaths, canonical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.actions import Action, FileKey
-    from deltalakedb.protocol.slot_vectors import SlotVectors
-    from deltalakedb.protocol.slots import Level, SlotEncoder
-    from deltalakedb.storage import Store
 
 T = TypeVar("T")
 
 #: an add with one of these is left to the general way
 _UNUSUAL = ("deletionVector", "stats_parsed")
 _NEEDED = ("path", "size", "modificationTime", "partitionValues")
+#: columns of `dl_files` that every new file has
+_COLUMNS: Final = (
+    "add_version", "size", "modification_time", "data_change", "path", "dv_id", "partition_values",
+)  # fmt: skip
 #: all that a row made of columns holds
 _PLAIN = frozenset({*_NEEDED, "dataChange", "stats"})
+#: statistics of files that are packed together, in bytes
+_MOST_BYTES = 32 << 20
 #: actions that are about no file
 OTHERS = (Metadata, Protocol, Txn, DomainMetadata, CommitInfo)
 
@@ -67,7 +87,7 @@ def add_usual_files(
         return False
     if not len(adds):
         return True
-    hashes = hashes_of(adds.field("path"))
+    hashes = path_hashes(adds.field("path")).astype(np.int64)
     sizes = adds.field("size").cast(pa.int64()).to_numpy(zero_copy_only=False)
     texts = pc.binary_join_element_wise(
         adds.field("path").cast(pa.string()),
@@ -93,26 +113,13 @@ def add_usual_files(
     return True
 
 
-def hashes_of(paths: pa.Array) -> Numbers:
-    """The hashes of many paths; one check over all says whether any has to be decoded first."""
-    if may_be_spelled_otherwise(paths):
-        return np.array([path_hash(path) for path in paths.to_pylist()], np.int64)
-    return plain_path_hashes(paths.cast(pa.binary()).to_pylist())
-
-
 def check_paths(paths: pa.Array, allowed: TablePaths) -> None:
     """Check that paths may be those of data files; one check over all says whether each must be looked at."""
-    odd = [pc.match_substring(paths, mark) for mark in ("..", "\0", "\\")]
-    odd += [pc.equal(paths, ""), pc.starts_with(paths, "/")]
-    if may_be_spelled_otherwise(paths) or any(pc.any(found).as_py() for found in odd):
-        for path in paths.to_pylist():
+    texts = paths.to_pylist()
+    joined = "\n".join(["", *texts, ""])
+    if any(mark in joined for mark in ("%", ":", "..", "\0", "\\", "\n/", "\n\n")):
+        for path in texts:
             allowed.resolve(path)
-
-
-def may_be_spelled_otherwise(paths: pa.Array) -> bool:
-    """Whether a path may not be in its canonical form."""
-    odd = pc.or_(pc.match_substring(paths, "%"), pc.match_substring(paths, ":"))
-    return bool(pc.any(odd).as_py())
 
 
 def _has(adds: pa.StructArray, name: str) -> bool:
@@ -141,64 +148,53 @@ def usual_adds(batch: pa.RecordBatch) -> pa.StructArray | None:
 
 
 def partition_texts(values: pa.MapArray) -> pa.Array:
-    """The partition values of files as JSON; files share few combinations, so each is spelled once."""
+    """The partition values of files as JSON; each value of a column is spelled once."""
     columns = _partitions(values)
     if columns is None:
         names, texts, offsets = values.keys.to_pylist(), values.items.to_pylist(), values.offsets.to_pylist()
         rows = (dict(zip(names[a:b], texts[a:b], strict=True)) for a, b in pairwise(offsets))
         return pa.array([encode_json(row) for row in rows], pa.string())
-    codes = np.zeros(len(values), np.int64)
-    for column in columns.values():
-        coded = column.dictionary_encode()
-        many = len(coded.dictionary) + 1
-        here = coded.indices.fill_null(many - 1).to_numpy(zero_copy_only=False)
-        # dense again after every column, so that the product of their sizes cannot overflow
-        codes = np.unique(codes * many + here, return_inverse=True)[1].astype(np.int64)
-    _, first, at = np.unique(codes, return_index=True, return_inverse=True)
-    some = pa.array(first)
-    picked = {name: column.take(some).to_pylist() for name, column in columns.items()}
-    spelled = [encode_json({name: picked[name][n] for name in columns}) for n in range(len(first))]
-    return pa.array(spelled, pa.string()).take(pa.array(at))
+    if not columns:
+        return pa.repeat(pa.scalar("{}"), len(values))
+    parts = []
+    for name, column in columns.items():
+        coded = column.dictionary_encode(null_encoding="encode")
+        spelled = [encode_json({name: value})[1:-1] for value in coded.dictionary.to_pylist()]
+        parts.append(pa.array(spelled, pa.string()).take(coded.indices))
+    return pc.binary_join_element_wise("{", pc.binary_join_element_wise(*parts, ","), "}", "")
 
 
-@dataclass(frozen=True, slots=True)
-class PlainFiles:
-    """Files of a checkpoint as columns; statistics and partition values as JSON, and the latter by column."""
+def plain_batch(batch: pa.RecordBatch, version: int, paths: TablePaths) -> FileBatch | None:
+    """The adds of a checkpoint's rows by columns; None if one has other fields than usual, or there are none.
 
-    paths: pa.Array
-    sizes: pa.Array
-    times: pa.Array
-    data_changes: pa.Array
-    stats: pa.Array
-    values: pa.Array
-    partitions: Mapping[str, pa.Array]
-
-
-def plain_files(batch: pa.RecordBatch) -> PlainFiles | None:
-    """The adds of a batch as columns; None if one holds more than these, or there are none."""
+    The numbers of rows are left to `packed`, which parses the statistics anyway.
+    """
     adds = usual_adds(batch)
     if adds is None or not len(adds):
         return None
     more = {f.name for f in adds.type} - _PLAIN
     if any(adds.field(name).null_count < len(adds) for name in more):
         return None
-    values = adds.field("partitionValues")
-    parts = _partitions(values)
-    if parts is None:
-        return None
-    changes = pa.repeat(pa.scalar(True), len(adds))
+    many = len(adds)
+    changes = pa.repeat(pa.scalar(True), many)
     if _has(adds, "dataChange"):
         changes = pc.fill_null(adds.field("dataChange"), True)
-    no_stats = pa.nulls(len(adds), pa.string())
-    stats = adds.field("stats").cast(pa.string()) if _has(adds, "stats") else no_stats
-    return PlainFiles(
-        adds.field("path").cast(pa.string()),
-        adds.field("size").cast(pa.int64()),
-        adds.field("modificationTime").cast(pa.int64()),
-        changes,
-        stats,
-        partition_texts(values),
-        parts,
+    no_stats = pa.nulls(many, pa.string())
+    columns = {
+        "add_version": pa.array(np.full(many, version, np.int64)),
+        "size": adds.field("size").cast(pa.int64()),
+        "modification_time": adds.field("modificationTime").cast(pa.int64()),
+        "data_change": changes,
+        "path": adds.field("path").cast(pa.string()),
+        "dv_id": pa.repeat(pa.scalar(""), many),
+        "partition_values": partition_texts(adds.field("partitionValues")),
+    }
+    check_paths(columns["path"], paths)
+    return FileBatch(
+        columns,
+        adds.field("stats").cast(pa.string()) if _has(adds, "stats") else no_stats,
+        (),
+        Counts(many, int(np.asarray(columns["size"]).sum())),
     )
 
 
@@ -225,142 +221,120 @@ def _partitions(values: pa.MapArray) -> Mapping[str, pa.Array] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Encoders:
-    """The two ways in which files become slot rows, both with the same result, and where files may be."""
+class Layout:
+    """What decides how files are packed, and where they may be.
 
-    one: SlotEncoder
-    many: SlotVectors
+    ``metadata`` is None before the first commit of a table.
+    """
+
+    metadata: Metadata | None
     paths: TablePaths
 
     @classmethod
-    def of(cls, session: Session, table_id: int, paths: TablePaths) -> Encoders:
-        return cls(files.slot_encoder(session, table_id), files.slot_vectors(session, table_id), paths)
+    def of(cls, session: Session, table_id: int, paths: TablePaths) -> Layout:
+        """The layout of the newest version that was loaded."""
+        found = live_schema(session, table_id)
+        return cls(None if found is None else found[1], paths)
 
+    def after(self, metadata: Metadata | None) -> Layout:
+        """The layout after commits that may have changed the metadata."""
+        return self if metadata is None else replace(self, metadata=metadata)
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Files as columns, ready to be written."""
-
-    columns: Mapping[str, pa.Array]
-    levels: Sequence[Level]
-    counts: Counts
+    def pack(self, batch: FileBatch) -> FileBatch:
+        if self.metadata is None:
+            return batch
+        return packed(batch, readable_schema(self.metadata), self.metadata)
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedWindow:
-    """A window whose files are encoded: what can be done without the database is done."""
+    """A window whose files are packed: what can be done without the database is done."""
 
     begin: int
     end: int
-    parts: list[Block | list[Action]] = field(default_factory=list)
+    files: tuple[FileBatch, ...]
+    removes: tuple[Remove, ...]
 
 
-def prepare(window: Window, encoders: Encoders) -> PreparedWindow:
-    made = PreparedWindow(window.begin, window.end)
+def prepare(
+    window: Window, version: int, layout: Layout, seen: Callable[[int, FileBatch], None] | None = None
+) -> PreparedWindow:
+    """Make the rows and packs of a window; ``seen`` gets its files with their statistics."""
+    files: list[FileBatch] = []
+    waiting: list[FileBatch] = []
+
+    def pack_waiting(most_bytes: int) -> None:
+        """Pack what waits if its statistics take more memory than they may."""
+        if sum(batch.stats.nbytes for batch in waiting) <= most_bytes:
+            return
+        made = layout.pack(_joined(waiting))
+        waiting.clear()
+        if seen is not None:
+            seen(window.begin + sum(batch.num_files for batch in files), made)
+        # packs hold the statistics
+        files.append(replace(made, stats=pa.nulls(made.num_files)) if made.packs else made)
+
+    adds: list[tuple[int, Add]] = []
+    removes: list[Remove] = []
     for part in window.parts:
-        if not isinstance(part, Piece):
-            check_locations(part, encoders.paths)
-            made.parts.append(part)
-            continue
-        with corrupt_errors(part.path):
-            files = plain_files(part.batch)
-            block = None if files is None else block_of(files, encoders)
-        if block is None:
-            actions = part.actions()
-            with corrupt_errors(part.path):
-                check_locations(actions, encoders.paths)
-            made.parts.append(actions)
-            continue
-        made.parts.append(block)
-        if (at := part.batch.schema.get_field_index("remove")) >= 0:
-            # tombstones stand in rows of their own
-            with corrupt_errors(part.path):
-                removes = list(column_actions("remove", part.batch.column(at), part.utc))
-                check_locations(removes, encoders.paths)
-            made.parts.append(removes)
-    return made
+        with corrupt_errors(part.path) if isinstance(part, Piece) else nullcontext():
+            if not isinstance(part, Piece):
+                actions = part
+            elif (plain := plain_batch(part.batch, version, layout.paths)) is None:
+                actions = part.actions()
+            else:
+                waiting.append(plain)
+                pack_waiting(_MOST_BYTES)
+                actions = _removes(part)
+            check_locations(actions, layout.paths)
+        adds += [(version, action) for action in actions if isinstance(action, Add)]
+        removes += [action for action in actions if isinstance(action, Remove)]
+    waiting.append(batch_of_adds(adds))
+    pack_waiting(-1)
+    return PreparedWindow(window.begin, window.end, tuple(files), tuple(removes))
 
 
-def block_of(files: PlainFiles, encoders: Encoders) -> Block | None:
-    """Files by columns; None if their statistics must be encoded one by one."""
-    check_paths(files.paths, encoders.paths)
-    made = encoders.many.columns(files.stats, files.partitions)
-    if made is None:
-        return None
-    odd = np.flatnonzero(made.odd).tolist()
-    if odd:
-        made.replace_rows(odd, [encoders.one.encode(_add(files, n)) for n in odd])
-    counts = Counts(
-        len(files.paths),
-        int(np.asarray(files.sizes).sum()),
-        int(made.num_records.fill_null(0).to_numpy(zero_copy_only=False).sum()),
-        made.num_records.null_count,
-    )
-    columns = {
-        "path_hash": pa.array(hashes_of(files.paths)),
-        "path": files.paths,
-        "size": files.sizes,
-        "modification_time": files.times,
-        "data_change": files.data_changes,
-        **made.arrays(),
-        "stats": files.stats,
-        "partition_values": files.values,
-    }
-    return Block(columns, made.levels(), counts)
+def _removes(piece: Piece) -> list[Action]:
+    at = piece.batch.schema.get_field_index("remove")
+    return [] if at < 0 else list(column_actions("remove", piece.batch.column(at), piece.utc))
 
 
-def _add(files: PlainFiles, number: int) -> Add:
-    return Add(
-        path=files.paths[number].as_py(),
-        partition_values={name: values[number].as_py() for name, values in files.partitions.items()},
-        size=files.sizes[number].as_py(),
-        modification_time=files.times[number].as_py(),
-        data_change=files.data_changes[number].as_py(),
-        stats=files.stats[number].as_py(),
-    )
+def _joined(batches: Sequence[FileBatch]) -> FileBatch:
+    """The files of several batches without their numbers of rows."""
+    counts, details = Counts(), list[Details]()
+    for batch in batches:
+        details += [(counts.num_files + at, *rest) for (at, *rest) in batch.details]  # type: ignore[misc]
+        counts.num_files += batch.num_files
+        counts.size_bytes += batch.counts.size_bytes
+    columns = {name: pa.concat_arrays([b.columns[name] for b in batches]) for name in _COLUMNS}
+    return FileBatch(columns, pa.concat_arrays([b.stats for b in batches]), details, counts)
 
 
-def write_window(
-    session: Session, table_id: int, version: int, window: PreparedWindow, encoders: Encoders
-) -> tuple[Counts, int]:
+def write_window(session: Session, table_id: int, version: int, window: PreparedWindow) -> tuple[Counts, int]:
     """Write a window's files; returns what they count to, and how many file actions there were."""
-    rows = FileRows(session, table_id, window.begin, encoders.one)
-    counts, actions = Counts(), 0
-    for part in window.parts:
-        if isinstance(part, Block):
-            write_block(session, table_id, rows, part, {"add_version": version, "tombstone": True})
-            counts.add(part.counts)
-            actions += part.counts.num_files
-            continue
-        for action in part:
-            if isinstance(action, Add):
-                _, records = rows.add(action, version)
-                counts.change(1, action.size, records)
-            elif isinstance(action, Remove):
-                rows.bury(action, version)
-            actions += isinstance(action, Add | Remove)
+    counts = Counts()
+    for batch in window.files:
+        write_batch(session, table_id, window.begin + counts.num_files, batch)
+        counts.add(batch.counts)
+    rows = FileRows(session, table_id, window.begin + counts.num_files)
+    for remove in window.removes:
+        rows.bury(remove, version)
     rows.flush()
-    return counts, actions
-
-
-def write_block(
-    session: Session, table_id: int, rows: FileRows, block: Block, constants: Mapping[str, int | bool | str]
-) -> None:
-    first, many = (table_id << FILE_ID_BITS) | rows.next_seq, block.counts.num_files
-    rows.next_seq += many
-    columns = {"file_id": pa.array(np.arange(first, first + many)), **block.columns}
-    write_columns(session, table_id, columns, {"table_id": table_id, "dv_id": "", **constants}, ())
-    rows.count(block.levels)
+    return counts, counts.num_files + len(window.removes)
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
     """The same items, each made in a thread while the one before it is used."""
-    end = object()
+    context = copy_context()
+
+    def following() -> list[T]:
+        return context.run(lambda: list(islice(items, 1)))
+
     with ThreadPoolExecutor(1, thread_name_prefix="deltasql-ahead") as pool:
-        coming = pool.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = pool.submit(next, items, end)
-            yield item  # type: ignore[misc]  # not the end
+        coming = pool.submit(following)
+        while item := coming.result():
+            coming = pool.submit(following)
+            yield item[0]
 
 
 # ---- batches of commits ----
@@ -376,50 +350,48 @@ class ReadyCommit:
     facts: CommitFacts
 
 
-@dataclass(frozen=True, slots=True)
-class Touch:
+class Touch(NamedTuple):
     """The first time that a batch names a file: it is removed there, or a new row takes its place."""
 
     version: int
     path: str
-    dv_id: str
+    key: FileKey
     remove: Remove | None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadyTail:
-    """A batch of commits whose file rows are made, but for what only the catalog knows.
+    """A batch of commits whose file rows are made, except for what only the catalog knows.
 
     Attributes:
         commits: The commits, in their order.
-        block: Rows of the files that they add, those closed that they remove again.
-        counts: What these rows add up to after the last commit.
+        files: The files that they add, with the ends of those that they remove again; None if the commits
+            must be applied one by one, since one removes a file that an earlier one had removed.
         touches: Files that may live in the catalog before the first commit, each with how it ends there.
-        buried: Removes of files that an earlier commit of the batch had removed.
+        metadata: The last new metadata.
     """
 
     commits: tuple[ReadyCommit, ...]
-    block: Block | None
-    counts: Counts
+    files: FileBatch | None
     touches: tuple[Touch, ...]
-    buried: tuple[tuple[int, Remove], ...]
+    metadata: Metadata | None
+
+    def packed(self, layout: Layout) -> ReadyTail:
+        """The same batch with its files packed, if they are many; ``layout`` is that before the batch."""
+        if self.files is None or self.files.num_files < PACK_MIN:
+            return self
+        return replace(self, files=layout.after(self.metadata).pack(self.files))
 
 
-def ready_tail(store: Store, versions: range, encoders: Encoders) -> ReadyTail | None:
-    """Read a batch of commits and make its rows; None if it must be applied file by file.
-
-    That is so if the metadata changes, since slots may follow, and if a file has more than the plain fields.
-    """
-    commits: list[ReadyCommit] = []
+def prepare_tail(commits: Iterable[tuple[int, bytes]], layout: Layout) -> ReadyTail:
+    """Make the rows of a batch of commits, given as versions and bytes."""
+    ready: list[ReadyCommit] = []
     files = _Files()
-    for version in versions:
-        path = commit_path(version)
-        data = store.get(path)
-        actions = decode_commit(data, source=path)
-        check_locations(actions, encoders.paths)
-        check_unique_files(actions, encoders.paths, version=version)
-        if any(isinstance(a, Metadata) for a in actions):
-            return None
+    metadata = None
+    for version, data in commits:
+        actions = decode_commit(data, source=commit_path(version))
+        check_locations(actions, layout.paths)
+        check_unique_files(actions, layout.paths, version=version)
         adds = [a for a in actions if isinstance(a, Add)]
         removes = [a for a in actions if isinstance(a, Remove)]
         for remove in removes:
@@ -428,34 +400,34 @@ def ready_tail(store: Store, versions: range, encoders: Encoders) -> ReadyTail |
             files.add(version, add)
         changed = any(a.data_change for a in adds) or any(a.data_change for a in removes)
         others = tuple(a for a in actions if isinstance(a, OTHERS))
-        commits.append(ReadyCommit(version, data, others, CommitFacts(changed, len(adds), len(removes))))
-    block, counts = None, Counts()
-    if files.rows:
-        made = files.columns()
-        if made is None or (plain := block_of(made, encoders)) is None:
-            return None
-        block, counts = files.with_intervals(plain), files.counted(plain)
-    return ReadyTail(tuple(commits), block, counts, tuple(files.touches), tuple(files.buried))
+        metadata = new_metadata(others) or metadata
+        ready.append(ReadyCommit(version, data, others, CommitFacts(changed, len(adds), len(removes))))
+    batch = None if files.removed_twice else files.batch()
+    return ReadyTail(tuple(ready), batch, tuple(files.touches), metadata).packed(layout)
+
+
+def new_metadata(actions: Iterable[Action]) -> Metadata | None:
+    return next((a for a in actions if isinstance(a, Metadata)), None)
 
 
 @dataclass(slots=True)
 class _Files:
-    """Rows of a batch's files, and what ends them within the batch."""
+    """Files that a batch adds, and what ends them within the batch."""
 
     rows: list[tuple[int, Add]] = field(default_factory=list)
     #: by row: the version that ends it, and by which action
     ends: dict[int, tuple[int, Remove | None]] = field(default_factory=dict)
     touches: list[Touch] = field(default_factory=list)
-    buried: list[tuple[int, Remove]] = field(default_factory=list)
+    removed_twice: bool = False
     #: the row that lives, or None if it was removed
     _seen: dict[FileKey, int | None] = field(default_factory=dict)
 
     def remove(self, version: int, remove: Remove) -> None:
         key = remove.key
         if key not in self._seen:
-            self.touches.append(Touch(version, remove.path, remove.dv_id, remove))
+            self.touches.append(Touch(version, remove.path, key, remove))
         elif (row := self._seen[key]) is None:
-            self.buried.append((version, remove))
+            self.removed_twice = True
         else:
             self.ends[row] = (version, remove)
         self._seen[key] = None
@@ -463,88 +435,57 @@ class _Files:
     def add(self, version: int, add: Add) -> None:
         key = add.key
         if key not in self._seen:
-            self.touches.append(Touch(version, add.path, add.dv_id, None))
+            self.touches.append(Touch(version, add.path, key, None))
         elif (row := self._seen[key]) is not None:
             self.ends[row] = (version, None)
         self._seen[key] = len(self.rows)
         self.rows.append((version, add))
 
-    def columns(self) -> PlainFiles | None:
-        adds = [add for _, add in self.rows]
-        names = tuple(adds[0].partition_values)
-        if not all(_is_plain(add) and tuple(add.partition_values) == names for add in adds):
-            return None
-        spelled: dict[tuple[str | None, ...], str] = {}
-        values = []
-        for add in adds:
-            key = tuple(add.partition_values.values())
-            if key not in spelled:
-                spelled[key] = encode_json(dict(add.partition_values))
-            values.append(spelled[key])
-        return PlainFiles(
-            pa.array([add.path for add in adds], pa.string()),
-            pa.array([add.size for add in adds], pa.int64()),
-            pa.array([add.modification_time for add in adds], pa.int64()),
-            pa.array([add.data_change for add in adds], pa.bool_()),
-            pa.array([add.stats for add in adds], pa.string()),
-            pa.array(values, pa.string()),
-            {name: pa.array([add.partition_values[name] for add in adds], pa.string()) for name in names},
+    def batch(self) -> FileBatch:
+        made = batch_of_adds(self.rows)
+        if not self.ends:
+            return made
+        counts, records = replace(made.counts), made.columns["num_records"]
+        details = {at: (vector, more) for at, vector, more, _ in made.details}
+        versions: list[int | None] = [None] * len(self.rows)
+        times = list(versions)
+        actions: dict[int, str] = {}
+        for row, (version, remove) in self.ends.items():
+            counts.change(-1, self.rows[row][1].size, records[row].as_py())
+            versions[row] = version
+            if remove is not None:
+                times[row], actions[row] = remove.deletion_timestamp, encode_json(remove.to_dict())
+        ends = {"remove_version": versions, "deletion_timestamp": times}
+        return replace(
+            made,
+            columns={**made.columns, **{n: pa.array(values, pa.int64()) for n, values in ends.items()}},
+            details=[
+                (at, *details.get(at, (None, None)), actions.get(at))
+                for at in sorted(details.keys() | actions.keys())
+            ],
+            counts=counts,
         )
 
-    def counted(self, block: Block) -> Counts:
-        """What the rows add up to, without those that end within the batch."""
-        counts = Counts()
-        counts.add(block.counts)
-        records = block.columns["num_records"]
-        for row in self.ends:
-            counts.change(-1, self.rows[row][1].size, records[row].as_py())
-        return counts
 
-    def with_intervals(self, block: Block) -> Block:
-        """The rows with the versions between which they live."""
-        ended = [self.ends.get(row) for row in range(len(self.rows))]
-        by = [None if end is None else end[1] for end in ended]
-        columns = {
-            **block.columns,
-            "add_version": pa.array([version for version, _ in self.rows], pa.int64()),
-            "remove_version": pa.array([None if end is None else end[0] for end in ended], pa.int64()),
-            # a row that another one replaces leaves no tombstone
-            "tombstone": pa.array([end is None or end[1] is not None for end in ended], pa.bool_()),
-            "deletion_timestamp": pa.array(
-                [None if remove is None else remove.deletion_timestamp for remove in by], pa.int64()
-            ),
-            "remove_action": pa.array(
-                [None if remove is None else encode_json(remove.to_dict()) for remove in by], pa.string()
-            ),
-        }
-        return replace(block, columns=columns)
-
-
-def _is_plain(add: Add) -> bool:
-    more = (add.deletion_vector, add.tags, add.base_row_id, add.default_row_commit_version)
-    return not add.extra and add.clustering_provider is None and all(value is None for value in more)
-
-
-def write_tail(
-    session: Session, table_id: int, next_seq: int, tail: ReadyTail, encoder: SlotEncoder
-) -> tuple[Counts, int]:
+def write_tail(session: Session, table_id: int, next_seq: int, tail: ReadyTail) -> tuple[Counts, int]:
     """Write a batch's files and state against what the catalog holds; counts, and the next free number."""
     for commit in tail.commits:
         apply_state(session, table_id, commit.version, commit.actions)
-    counts = Counts()
-    counts.add(tail.counts)
-    rows = FileRows(session, table_id, next_seq, encoder)
-    live = rows.live(touch.path for touch in tail.touches)
+    live = live_files(session, table_id, [touch.path for touch in tail.touches]) if tail.touches else {}
+    if tail.files is None or any(t.remove is not None and t.key not in live for t in tail.touches):
+        # the removes of files that are not live need rows among the others, in the order of versions
+        changes = FileChanges(session, table_id, next_seq, Counts(), live)
+        for commit in tail.commits:
+            changes.apply(commit.version, decode_commit(commit.data, source=commit_path(commit.version)))
+        changes.rows.flush()
+        return changes.counts, changes.rows.next_seq
+    counts = replace(tail.files.counts)
+    rows = FileRows(session, table_id, next_seq)
     for touch in tail.touches:
-        found = live.get((canonical_path(touch.path), touch.dv_id))
-        if found is not None:
-            rows.close(found[0], touch.version, touch.remove)
-            counts.change(-1, found[1], found[2])
-        elif touch.remove is not None:
-            rows.bury(touch.remove, touch.version)
-    for version, remove in tail.buried:
-        rows.bury(remove, version)
-    if tail.block is not None:
-        write_block(session, table_id, rows, tail.block, {})
+        if (found := live.get(touch.key)) is not None:
+            file_id, size, records = found
+            rows.close(file_id, touch.version, touch.remove)
+            counts.change(-1, size, records)
     rows.flush()
-    return counts, rows.next_seq
+    write_batch(session, table_id, next_seq, tail.files)
+    return counts, next_seq + tail.files.num_files

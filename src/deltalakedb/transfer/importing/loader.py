@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,30 +14,40 @@ from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.exceptions import LogCorruptError, VersionMissingError
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import files, imports
-from deltalakedb.metastore.files import Counts, FileChanges, live_files
+from deltalakedb.metastore import imports
+from deltalakedb.metastore.files import Counts, FileChanges
 from deltalakedb.metastore.imports import BatchKind, ImportRow, Receipt
 from deltalakedb.metastore.ratify import CommitFacts, Ratification, apply_state, write_commits
-from deltalakedb.protocol.actions import Action, Add, CommitInfo, Remove
-from deltalakedb.protocol.codec import decode_commit
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, Metadata, Remove, decode_commit
 from deltalakedb.protocol.commit_rules import check_locations, check_unique_files
 from deltalakedb.protocol.paths import TablePaths
-from deltalakedb.transfer.importing.encoding import OTHERS, Encoders, ahead, prepare, write_tail, write_window
+from deltalakedb.transfer.importing.encoding import (
+    OTHERS,
+    Layout,
+    ReadyTail,
+    ahead,
+    new_metadata,
+    prepare,
+    prepare_tail,
+    write_tail,
+    write_window,
+)
 from deltalakedb.transfer.importing.options import LoadEngine, peak_bytes
 from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
 from deltalakedb.transfer.reports import ImportPlan, ImportProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
+    from deltalakedb.metastore.files import FileBatch
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.transfer.importing.encoding import PreparedWindow, ReadyTail
+    from deltalakedb.transfer.importing.encoding import PreparedWindow
 
-#: returns a batch of commits that another process has encoded, or None
-Tails: TypeAlias = "Callable[[range], ReadyTail | None]"
+#: makes batches of commits ready, in their order, from the layout before the first one
+Tails: TypeAlias = "Callable[[LoadTask, Sequence[range], Layout], Iterator[ReadyTail | LargeCommit]]"
 
 
 class TornCheckpointError(LogCorruptError):
@@ -88,6 +98,8 @@ class LoadTask:
     lease: Lease
     on_progress: Callable[[ImportProgress], None]
     rate_limit: int = 0
+    #: gets the files of the base as they are read, by their first sequence number
+    seen: Callable[[int, FileBatch], None] | None = None
 
     @property
     def paths(self) -> TablePaths:
@@ -104,12 +116,48 @@ class LoadTask:
             failpoint("import.batch_written")
         failpoint("import.batch_done")
 
-    def write_window(self, window: PreparedWindow, encoders: Encoders) -> Batch:
+    def layout(self) -> Layout:
+        """The layout of the newest version that is loaded."""
+        with self.database.read() as session:
+            return Layout.of(session, self.row.table_id, self.paths)
+
+    def write_window(self, window: PreparedWindow) -> Batch:
         batch = Batch.of_window(self.plan, window)
         with self.writing(batch) as session:
             first = self.plan.first_version
-            batch.counts, batch.actions = write_window(session, self.row.table_id, first, window, encoders)
+            batch.counts, batch.actions = write_window(session, self.row.table_id, first, window)
         return batch
+
+
+@dataclass(frozen=True, slots=True)
+class LargeCommit:
+    """A commit that does not fit in memory: its actions that are about no file."""
+
+    version: int
+    actions: tuple[Action, ...]
+
+    @property
+    def metadata(self) -> Metadata | None:
+        return new_metadata(self.actions)
+
+
+def ready_tail(task: LoadTask, versions: range, layout: Layout) -> ReadyTail | LargeCommit:
+    """Read a batch of commits, and make its rows unless it is one large commit."""
+    reader = task.reader
+    if len(versions) == 1 and is_large(reader.store.head(path := commit_path(versions.start))):
+        state = tuple(a for a in iter_state(reader.store, path) if isinstance(a, OTHERS))
+        return LargeCommit(versions.start, state)
+    return prepare_tail(((version, reader.commit_bytes(version)) for version in versions), layout)
+
+
+def ready_tails(
+    task: LoadTask, batches: Sequence[range], layout: Layout
+) -> Iterator[ReadyTail | LargeCommit]:
+    """Make batches of commits ready in this process."""
+    for versions in batches:
+        ready = ready_tail(task, versions, layout)
+        layout = layout.after(ready.metadata)
+        yield ready
 
 
 class LocalEngine(LoadEngine):
@@ -117,8 +165,8 @@ class LocalEngine(LoadEngine):
 
     name = "local"
 
-    def load(self, task: LoadTask, tails: Tails = lambda _: None) -> None:
-        """Load every batch without a receipt; ``tails`` returns batches that another process encoded."""
+    def load(self, task: LoadTask, tails: Tails = ready_tails) -> None:
+        """Load every batch without a receipt; ``tails`` makes batches of commits ready."""
         _Load(task).run(tails)
 
     def open(self, task: LoadTask) -> None:
@@ -148,16 +196,14 @@ class _Load:
         self._pace.report()
         if self._plan.base != "none":
             self._base()
-            # the commits after the base look up files by path
-            imports.restore_indexes(self._task.database, self._task.row, self._task.lease, planning=False)
-        for versions in tail_batches(self._listing, range(self._version, self._plan.version + 1)):
+        batches = list(tail_batches(self._listing, range(self._version, self._plan.version + 1)))
+        ready = ahead(tails(self._task, batches, self._task.layout())) if batches else iter(())
+        for versions, tail in zip(batches, ready, strict=True):
             batch = Batch(self._batches, "tail", versions.start, versions.stop - 1)
-            if is_large(self._listing.commits.get(versions.start)):
-                self._large(batch)
-            elif (ready := tails(versions)) is not None:
-                self._ready(batch, ready)
+            if isinstance(tail, LargeCommit):
+                self._large(batch, tail)
             else:
-                self._tail(batch, versions)
+                self._tail(batch, tail)
             self._next_seq = batch.next_seq
             self._count(batch)
 
@@ -175,7 +221,7 @@ class _Load:
         snapshot = reader.snapshot(version)
         state: list[Action] = [snapshot.protocol, snapshot.metadata]
         state += [*reader.txns(version).values(), *reader.domains(version).values()]
-        commit = self._large_first() if is_large(self._listing.commits.get(version)) else self._read(version)
+        commit = self._large_first() if is_large(self._listing.commits.get(version)) else self._first_commit()
         batch = Batch(0, "base", 0, -1)
         with self._task.writing(batch) as session:
             apply_state(session, self._table_id, version, state)
@@ -198,15 +244,14 @@ class _Load:
         after = 0
         while after in self._begun:
             after += self._plan.batch_size
-        with self._task.database.read() as session:
-            encoders = Encoders.of(session, self._table_id, self._task.paths)
         missing = (w for w in self._windows(after) if w.begin not in self._begun)
+        version, layout = self._plan.first_version, self._task.layout()
         try:
-            for window in ahead(prepare(w, encoders) for w in missing):
-                self._count(self._task.write_window(window, encoders))
+            for window in ahead(prepare(w, version, layout, self._task.seen) for w in missing):
+                self._count(self._task.write_window(window))
                 self._next_seq = max(self._next_seq, window.end)
         except LogCorruptError as error:
-            raise TornCheckpointError.of(error, self._plan.first_version) from error
+            raise TornCheckpointError.of(error, version) from error
 
     def _windows(self, after: int) -> Iterator[Window]:
         """The first version's files, from the position ``after`` on."""
@@ -222,65 +267,35 @@ class _Load:
 
     # ---- the tail ----
 
-    def _tail(self, batch: Batch, versions: range) -> None:
-        commits = [self._read(v) for v in versions]
-        named = {a.path for c in commits for a in c.actions if isinstance(a, Add | Remove)}
-        with self._changing(batch, named) as (session, changes):
-            for commit in commits:
-                self._apply_state(session, changes, commit.version, commit.actions)
-                changes.apply(commit.version, commit.actions)
-            changes.rows.flush()
-            write_commits(session, self._table_id, commits)
-
-    def _ready(self, batch: Batch, tail: ReadyTail) -> None:
-        """Load commits that another process has parsed and encoded."""
+    def _tail(self, batch: Batch, tail: ReadyTail) -> None:
         commits = [self._commit(c.version, c.actions, c.data, c.facts) for c in tail.commits]
         batch.actions = sum(c.facts.added + c.facts.removed for c in tail.commits)
         with self._task.writing(batch) as session:
-            encoder = files.slot_encoder(session, self._table_id)
-            batch.counts, batch.next_seq = write_tail(session, self._table_id, self._next_seq, tail, encoder)
+            batch.counts, batch.next_seq = write_tail(session, self._table_id, self._next_seq, tail)
             write_commits(session, self._table_id, commits)
 
-    def _large(self, batch: Batch) -> None:
+    def _large(self, batch: Batch, large: LargeCommit) -> None:
         """Stream a commit that does not fit in memory: its state, then its removes, then its adds."""
-        version, path = batch.begins, commit_path(batch.begins)
-        state = [a for a in iter_state(self._store, path) if isinstance(a, OTHERS)]
-        with self._changing(batch) as (session, changes):
-            self._apply_state(session, changes, version, state)
+        version, path = large.version, commit_path(large.version)
+        with self._task.writing(batch) as session:
+            apply_state(session, self._table_id, version, large.actions)
+            changes = FileChanges(session, self._table_id, self._next_seq, batch.counts, {})
             for kind in (Remove, Add):
                 for piece in iter_pieces(self._store, path, kind):
                     imports.require(session, self._task.lease)
                     check_locations(piece, self._task.paths)
                     changes.apply_pieces(version, [piece])
             facts = CommitFacts(changes.data_change, changes.added, changes.removed)
-            write_commits(session, self._table_id, [self._large_commit(version, state, facts)])
-
-    @contextmanager
-    def _changing(self, batch: Batch, named: Collection[str] = ()) -> Iterator[tuple[Session, FileChanges]]:
-        """Open the transaction of a batch that changes files; ``named`` are the paths in its actions."""
-        with self._task.writing(batch) as session:
-            live = live_files(session, self._table_id, named) if named else {}
-            encoder = files.slot_encoder(session, self._table_id)
-            changes = FileChanges(session, self._table_id, self._next_seq, encoder, batch.counts, live)
-            yield session, changes
+            write_commits(session, self._table_id, [self._large_commit(version, large.actions, facts)])
             batch.actions, batch.next_seq = changes.added + changes.removed, changes.rows.next_seq
-
-    def _apply_state(
-        self, session: Session, changes: FileChanges, version: int, actions: Sequence[Action]
-    ) -> None:
-        if encoder := apply_state(session, self._table_id, version, actions):
-            changes.rows.use(encoder)
 
     # ---- commits ----
 
-    def _read(self, version: int) -> Ratification:
-        """Read a commit; only a first version that comes from a checkpoint may have no commit file."""
-        data = None
-        try:
+    def _first_commit(self) -> Ratification:
+        """The first version's commit; if the version comes from a checkpoint, there may be no commit file."""
+        version, data = self._plan.first_version, None
+        with suppress(VersionMissingError):
             data = self._task.reader.commit_bytes(version)
-        except VersionMissingError:
-            if version > self._plan.first_version or self._plan.base == "none":
-                raise
         actions = [] if data is None else decode_commit(data, source=commit_path(version))
         check_locations(actions, self._task.paths)
         check_unique_files(actions, self._task.paths, version=version)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,14 +23,14 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 from deltalakedb.failpoints import failpoint
-from deltalakedb.metastore import audit, commits, imports, registry
+from deltalakedb.metastore import audit, commits, files, imports, registry
 from deltalakedb.metastore.rows import Head
 from deltalakedb.transfer.importing.loader import LoadTask, LocalEngine, TornCheckpointError
 from deltalakedb.transfer.importing.options import ImportOptions, LoadEngine, Tick, location_lease, peak_bytes
 from deltalakedb.transfer.importing.plan import base_checkpoint, make_plan, stamps_of
 from deltalakedb.transfer.reports import ImportPlan, ImportProgress, ImportReport, VerifyReport
 from deltalakedb.transfer.verifying.log_replay import WINDOW
-from deltalakedb.transfer.verifying.verifier import Subject, compare_rows, verify_loaded
+from deltalakedb.transfer.verifying.verifier import LoadProof, Subject, compare_rows, verify_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,6 +59,7 @@ class Import:
         self._note: str | None = None
         self._phases: dict[str, float] = {}
         self._skipped: set[int] = set()
+        self._proof: LoadProof | None = None
         self._row: ImportRow
         self._plan: ImportPlan
         self._lease: Lease
@@ -70,9 +68,7 @@ class Import:
         began = time.perf_counter()
         # check the name and the location before recording anything
         registry.refuse_taken(self._database, self._name, self._location)
-        interrupted = imports.find_open(self._database, self._name, self._location)
-        if interrupted is not None and interrupted.deferred_indexes:
-            self._database.leave_indexes()
+        imports.find_open(self._database, self._name, self._location)
         with location_lease(self._database, self._location) as self._lease:
             while True:
                 try:
@@ -120,7 +116,7 @@ class Import:
                 with self._timed("load"):
                     self._load()
                 failpoint("import.loaded")
-                report = self._index_and_verify()
+                report = self._verify()
                 if report.ok and report.level == "data":
                     with self._timed("rows"):
                         report = compare_rows(self._subject(), report)
@@ -229,15 +225,16 @@ class Import:
     def _load(self) -> None:
         database, reader, lease = self._database, self._reader, self._lease
         self._tune(database.dialect.before_load)
-        if self._plan.base == "checkpoint":
-            self._row = imports.defer_indexes(database, self._row, lease)
+        proof = self._begin_proof()
         for left in reversed(range(_ROUNDS)):
             plan, progress, rate = self._plan, self._report_progress, self._options.rate
-            self._engine.load(LoadTask(database, self._row, plan, reader, lease, progress, rate))
+            seen = None if proof is None else proof.add
+            self._engine.load(LoadTask(database, self._row, plan, reader, lease, progress, rate, seen))
             newest = reader.latest_version()
             if newest <= plan.version or not left:
                 break
-            # the source has new versions
+            # the source has new versions, so the proof does not fit any more
+            proof = None
             plan = self._plan = replace(plan, version=newest, num_versions=newest - plan.first_version + 1)
             total = plan.num_batches + 1
             with database.write() as session:
@@ -245,24 +242,18 @@ class Import:
                 self._row = imports.extend(
                     session, self._row, plan.to_dict(), source_version=newest, batches_total=total
                 )
+        self._proof = proof
+        files.pack_if_due(database, self._row.table_id)
         with database.write() as session:
             imports.require(session, lease)
             self._row = imports.set_phase(session, self._row, "verifying")
 
-    def _index_and_verify(self) -> VerifyReport:
-        """Build the indexes for planning, and compare the loaded rows with the log meanwhile."""
-        if not self._row.deferred_indexes:
-            return self._verify()
-
-        def build() -> ImportRow:
-            with self._timed("index"):
-                return imports.restore_indexes(self._database, self._row, self._lease)
-
-        with ThreadPoolExecutor(1, thread_name_prefix="deltasql-indexes") as pool:
-            built = pool.submit(copy_context().run, build)
-            report = self._verify()
-            self._row = built.result()
-            return report
+    def _begin_proof(self) -> LoadProof | None:
+        """A proof of the load, if this process loads all of it and the default verification is enough."""
+        plan, whole = self._plan, not self._resumed and self._engine.name == "local"
+        if not whole or plan.base != "checkpoint" or self._options.verify != "digest":
+            return None
+        return LoadProof.begin(self._reader, plan.first_version, plan.version)
 
     def _verify(self) -> VerifyReport:
         total, done = max(1, self._plan.base_rows), 0
@@ -274,7 +265,10 @@ class Import:
 
         tick(0)
         with self._timed("verify"):
-            report = verify_loaded(self._subject(tick), self._options.verify)
+            subject = self._subject(tick)
+            report = None if self._proof is None else self._proof.report(subject)
+            if report is None:
+                report = verify_loaded(subject, self._options.verify)
         tick(total)
         return report
 
@@ -303,9 +297,7 @@ class Import:
         with self._database.write() as session:
             imports.require(session, self._lease)
             next_seq, following = max((r.next_file_seq for r in done), default=0), self._options.following
-            imports.show_table(
-                session, row, head, next_file_seq=next_seq, shape=uuid.uuid4().hex, following=following
-            )
+            imports.show_table(session, row, head, next_file_seq=next_seq, following=following)
             imports.set_phase(session, row, "finalized", digest=report.digest, details=details)
             facts: dict[str, Any] = {
                 "first_version": head.first_version,
@@ -340,7 +332,6 @@ class Import:
 
     def _undo(self, row: ImportRow, message: str) -> None:
         imports.undo_rows(self._database, row, self._lease)
-        row = imports.restore_indexes(self._database, row, self._lease)
         with self._database.write() as session:
             imports.set_phase(session, row, "failed", error=message)
 

@@ -60,9 +60,9 @@ class _Cost(NamedTuple):
 
 
 _COST = {
-    "sqlite": _Cost(20, 470, 1.0),
-    "postgres": _Cost(20, 590, 1.0),
-    "duckdb": _Cost(18, 55, 0.4, 150 * 1024 * 1024),
+    "sqlite": _Cost(8, 110, 0.4),
+    "postgres": _Cost(8, 190, 0.4),
+    "duckdb": _Cost(8, 25, 0.3, 150 * 1024 * 1024),
 }
 _MICROSECONDS_PER_COMMIT = 700
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from deltalakedb.metastore.files import digests
 from deltalakedb.metastore.rows import Head, OpenTable, Table
 from deltalakedb.protocol.actions import Metadata, Protocol
-from deltalakedb.protocol.codec import decode_json
+from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.txn_log import Snapshot
 from deltalakedb.settings import get_config
 from deltalakedb.table.read.scan import scan

@@ -9,10 +9,9 @@ from deltalakedb.delta_log.checkpoint import CheckpointScan, Part, Piece
 from deltalakedb.delta_log.commit_file import iter_actions
 from deltalakedb.delta_log.listing import Plan, list_log
 from deltalakedb.exceptions import LogCorruptError
-from deltalakedb.metastore.files import path_hash
 from deltalakedb.protocol.actions import Add, FileKey, Remove
-from deltalakedb.protocol.codec import encode_json
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.replay import Replay
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ class LogReplay:
 
 
 def _is_wanted(action: Add | Remove, wanted: frozenset[int] | None) -> bool:
-    return wanted is None or bucket_of(path_hash(action.path)) in wanted
+    return wanted is None or bucket_of(action.path) in wanted
 
 
 def _unchanged(part: Part, changed: Collection[FileKey], wanted: frozenset[int] | None) -> Iterator[Add]:
@@ -141,8 +140,7 @@ def add_part(
         made.add_rows(digest_row(add) for add in _unchanged(part, changed, wanted))
 
 
-def digest_row(add: Add) -> tuple[int, str, str, int, int, str, str]:
+def digest_row(add: Add) -> tuple[str, str, int, int, str, str]:
     """A file as a row of `FileDigest.add_rows`."""
     values = encode_json(dict(add.partition_values))
-    hashed, stats = path_hash(add.path), add.stats or ""
-    return hashed, add.path, add.dv_id, add.size, add.modification_time, values, stats
+    return add.path, add.dv_id, add.size, add.modification_time, values, add.stats or ""

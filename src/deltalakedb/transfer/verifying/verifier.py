@@ -9,6 +9,10 @@ from itertools import chain, islice, zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from deltalakedb.address import parse_address
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
 from deltalakedb.delta_log.commit_file import iter_actions
@@ -17,7 +21,7 @@ from deltalakedb.delta_log.reader import FileTxnLogReader
 from deltalakedb.exceptions import LogError, VerificationError, VersionMissingError
 from deltalakedb.metastore import commits, files, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.metastore.files import SIDE_COLUMNS, add_from_row, digests, path_hash
+from deltalakedb.metastore.files import add_from_row, digests
 from deltalakedb.mirror.drift import Difference, Kind, broken_checkpoints, commit_differences, versions_ahead
 from deltalakedb.protocol.actions import (
     Add,
@@ -30,20 +34,24 @@ from deltalakedb.protocol.actions import (
     meaning,
     meaning_of,
 )
-from deltalakedb.protocol.codec import decode_json
-from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
-from deltalakedb.protocol.paths import canonical_path
+from deltalakedb.protocol.arrow_values import int_array, int_values
+from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, bucket_of
+from deltalakedb.protocol.json_text import decode_json
+from deltalakedb.protocol.packs import decode_block, path_hashes
+from deltalakedb.protocol.paths import canonical_path, encode_path, path_hash
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.transfer.importing.options import EngineOptions, memory_bound, require_one_of
 from deltalakedb.transfer.reports import LEVELS, Level, VerifyReport
-from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay
+from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay, digest_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from deltalakedb.metastore.files import FileBatch
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.actions import Action, FileKey
+    from deltalakedb.protocol.replay import Replay
     from deltalakedb.protocol.txn_log import TxnLogReader
     from deltalakedb.transfer.importing.options import EngineArguments, LoadEngine
 
@@ -51,11 +59,6 @@ if TYPE_CHECKING:
 _MEMORY_PER_FILE = 6_000
 #: bytes of memory per interval
 _MEMORY_PER_INTERVAL = 4_000
-#: the columns of `digests.interval_rows`
-INTERVAL_COLUMNS = (
-    *("file_id", "path_hash", "add_version", "remove_version", "tombstone", "path", "dv_id"),
-    *("size", "modification_time", "data_change", "num_records", *SIDE_COLUMNS),
-)
 _ONLY_IN_LOG = "the log has a file that the catalog does not"
 _ONLY_IN_CATALOG = "the catalog has a file that the log does not"
 #: metadata, protocol, txns and domains, by kind of action and application id or domain
@@ -190,6 +193,88 @@ def verify_loaded(subject: Subject, level: Level, *beyond: Difference) -> Verify
     facts |= {"num_differences": count, "differences": listed}
     seconds = round(time.perf_counter() - began, 3)
     return VerifyReport(subject.table.name, level, subject.version, **facts, seconds=seconds)
+
+
+class LoadProof:
+    """What an import reads, to compare it with what the catalog holds afterwards.
+
+    So the log need not be read a second time. ``tail`` has what the commits after the base do to files.
+    """
+
+    def __init__(self, tail: Replay) -> None:
+        self._tail = tail
+        self._changed = tail.files.keys() | tail.tombstones.keys()
+        self._hashes = np.array(sorted({path_hash(path) for path, _ in self._changed}), np.int64)
+        self._digest, self._unchanged, self._whole = FileDigest(), 0, True
+        self._ranges: list[tuple[int, digests.RowSums]] = []
+
+    @classmethod
+    def begin(cls, reader: FileTxnLogReader, first_version: int, version: int) -> LoadProof | None:
+        """Read the commits after the base; None if they do not fit in memory, or have another base."""
+        try:
+            found = LogReplay(reader, version, memory_bytes=memory_bound()).base()
+        except LogError:
+            return None  # the load meets the same error, or reads an older checkpoint
+        return None if found is None or found[0].base != first_version else cls(found[1])
+
+    def add(self, begin: int, batch: FileBatch) -> None:
+        """Take in the files of the base that get the sequence numbers from ``begin`` on."""
+        if not batch.num_files:
+            return
+        self._ranges.append((begin, digests.sums_of(batch)))
+        blocks = [decode_block(data) for pack in batch.packs for data in pack.blocks.values()]
+        self._whole &= not blocks or pa.concat_arrays(blocks).equals(batch.stats)
+        columns, keep = batch.columns, np.ones(batch.num_files, bool)
+        hashes = path_hashes(columns["path"]).astype(np.int64)
+        for at in np.flatnonzero(np.isin(hashes, self._hashes)).tolist():
+            path, vector = (columns[name][at].as_py() for name in ("path", "dv_id"))
+            keep[at] = (canonical_path(path), vector) not in self._changed
+        names = ("path", "dv_id", "size", "modification_time", "partition_values")
+        texts = pc.binary_join_element_wise(
+            *(columns[name].cast(pa.string()) for name in names), pc.fill_null(batch.stats, ""), SEPARATOR
+        ).cast(pa.binary())
+        left = int_array(np.flatnonzero(keep))
+        self._digest.add_texts(hashes[keep], int_values(columns["size"])[keep], texts.take(left).to_pylist())
+        self._unchanged += len(left)
+
+    def report(self, subject: Subject) -> VerifyReport | None:
+        """The report of level ``digest`` if the catalog holds what was read; None if something differs."""
+        began, version = time.perf_counter(), subject.version
+        theirs = _small_state(subject.reader, version)
+        for at, ours in _catalog_states(subject, version, version):
+            if any(_state_differences(at, ours, theirs)):
+                return None
+        if not self._holds(subject):
+            return None
+        whole = FileDigest()
+        whole.merge(self._digest)
+        whole.add_rows(digest_row(add) for add in self._tail.files.values())
+        facts: dict[str, Any] = {
+            "num_files": whole.num_files,
+            "size_bytes": whole.size_bytes,
+            "digest": whole.hex(),
+        }
+        facts |= {f"log_{name}": value for name, value in facts.items()}
+        seconds = round(time.perf_counter() - began, 3)
+        return VerifyReport(subject.table.name, "digest", version, version, **facts, seconds=seconds)
+
+    def _holds(self, subject: Subject) -> bool:
+        database, table_id = subject.database, subject.table.table_id
+        live = 0
+        for begin, wanted in self._ranges:
+            found, removed = digests.range_sums(database, table_id, begin, wanted.count)
+            if found != wanted:
+                return False
+            live += found.count - removed
+            subject.tick()
+        if not self._whole or live != self._unchanged or not digests.has_whole_packs(database, table_id):
+            return False
+        with database.read() as session:
+            paths = {path for path, _ in self._changed}
+            known = files.live_files(session, table_id, [encode_path(path) for path in paths])
+            ids = {key: known[key][0] for key in self._changed & known.keys()}
+            stored = {add.key: digest_row(add) for add in files.read_some(session, list(ids.values()))}
+        return stored == {key: digest_row(add) for key, add in self._tail.files.items()}
 
 
 def _differences(subject: Subject, level: Level, facts: dict[str, Any]) -> Iterator[Difference]:
@@ -433,17 +518,16 @@ class _EveryVersion:
         ours: dict[FileKey, list[_Interval]] = {}
         for rows in digests.interval_rows(self._subject.database, self._subject.table.table_id):
             for row in rows:
-                if bucket_of(row[1]) in buckets and (clipped := self._clipped(row)) is not None:
-                    ours.setdefault((canonical_path(row[5]), row[6]), []).append(clipped)
+                if bucket_of(row["path"]) in buckets and (clipped := self._clipped(row)) is not None:
+                    ours.setdefault((canonical_path(row["path"]), row["dv_id"]), []).append(clipped)
             self._subject.tick()
         for key in ours.keys() | theirs.keys():
             for mine, other in zip_longest(ours.get(key, ()), theirs.get(key, ())):
                 if (found := self._difference(mine, other)) is not None:
                     yield Difference(found[0], (mine or other).since, found[1], key[0])
 
-    def _clipped(self, row: tuple[Any, ...]) -> _Interval | None:
+    def _clipped(self, values: dict[str, Any]) -> _Interval | None:
         """The part of a row's interval within the compared versions, or None."""
-        values = dict(zip(INTERVAL_COLUMNS, row, strict=True))
         since, until = values["add_version"], values["remove_version"]
         action = values["remove_action"]
         remove = None if action is None else decode_json(action)
@@ -454,8 +538,7 @@ class _EveryVersion:
         if until is not None and until <= self.since and self.since > self._first:
             return None
         # an empty interval with a tombstone is a file that was never live here
-        never_live = since == until and values["tombstone"]
-        values["data_change"] = bool(values["data_change"])
+        never_live = since == until and action is not None
         return _Interval(max(since, self.since), until, None if never_live else add_from_row(values), remove)
 
     def _log_intervals(self, buckets: frozenset[int]) -> dict[FileKey, list[_Interval]]:
@@ -463,9 +546,7 @@ class _EveryVersion:
         live: dict[FileKey, _Interval] = {}
 
         def apply(version: int, actions: Iterable[Action], *, base: bool) -> None:
-            files = [
-                a for a in actions if isinstance(a, Add | Remove) and bucket_of(path_hash(a.path)) in buckets
-            ]
+            files = [a for a in actions if isinstance(a, Add | Remove) and bucket_of(a.path) in buckets]
             for remove in (a for a in files if isinstance(a, Remove)):
                 if (ended := live.pop(remove.key, None)) is not None:
                     ended.until, ended.remove = version, remove.to_dict()

@@ -39,8 +39,8 @@ CREATE TABLE dl_tables (
 -- head_version is -1 until version 0 is ratified; first_version is the oldest that SQL can rebuild;
 -- num_records counts what stats tell, files_without_count says how many files do not tell;
 -- metadata_version and protocol_version say since when the live ones hold, frozen refuses every commit,
--- shape is a new id for every assignment of slots, head_sha256 is the digest of the newest commit's bytes if
--- they are kept: all these are columns here because only the locked row is sure to be as new as the lock
+-- table_name is that of dl_tables, head_sha256 is the digest of the newest commit's bytes if they are kept: all
+-- these are columns here because only the locked row is sure to be as new as the lock
 CREATE TABLE dl_heads (
   table_id {bigint} NOT NULL{pk},
   head_version {bigint} NOT NULL,
@@ -54,7 +54,7 @@ CREATE TABLE dl_heads (
   metadata_version {bigint} NOT NULL,
   protocol_version {bigint} NOT NULL,
   frozen BOOLEAN NOT NULL,
-  shape TEXT NOT NULL,
+  table_name {ctext} NOT NULL,
   head_sha256 TEXT
 );
 
@@ -165,120 +165,79 @@ CREATE TABLE dl_domains (
   raw TEXT NOT NULL{key: table_id, domain, add_version}
 );
 
--- name: which column of a table lies in which slot
--- kind: s (stats, BIGINT image) or p (partition, canonical text); field is the JSON list of physical names,
--- encoding and encoding_arg say how a value becomes an image; dropped_version is set when a column leaves
-CREATE TABLE dl_slots (
-  table_id {bigint} NOT NULL,
-  kind TEXT NOT NULL,
-  slot {bigint} NOT NULL,
-  field TEXT NOT NULL,
-  encoding TEXT NOT NULL,
-  encoding_arg TEXT,
-  since_version {bigint} NOT NULL,
-  dropped_version {bigint}{key: table_id, kind, slot, since_version}
-);
-
--- name: width levels present in each indexed slot
--- n never falls and lo..hi never shrinks: a superset that picks the driving column
-CREATE TABLE dl_levels (
-  table_id {bigint} NOT NULL,
-  slot {bigint} NOT NULL,
-  level {bigint} NOT NULL,
-  n {bigint} NOT NULL,
-  lo {bigint} NOT NULL,
-  hi {bigint} NOT NULL{key: table_id, slot, level}
-);
-
--- name: files as intervals, with what planning needs
--- file_id is (table_id << 40) | seq; identity is (path, dv_id); tombstone is false if the file was
--- replaced by a newer row of the same identity rather than removed
+-- name: files as intervals
+-- file_id is (table_id << 40) | seq, and sequence numbers are given in the order of commits; identity is
+-- (path, dv_id); partition_values is the JSON of the add action
 CREATE TABLE dl_files (
   file_id {file_id},
-  table_id {bigint} NOT NULL,
   add_version {bigint} NOT NULL,
   remove_version {bigint},
-  tombstone BOOLEAN NOT NULL,
   deletion_timestamp {bigint},
-  path_hash {bigint} NOT NULL,
-  path {ctext} NOT NULL,
-  dv_id {ctext} NOT NULL,
   size {bigint} NOT NULL,
   modification_time {bigint} NOT NULL,
-  data_change BOOLEAN NOT NULL,
   num_records {bigint},
-  p0 {ctext}, p1 {ctext}, p2 {ctext}, p3 {ctext},
-  k0 SMALLINT NOT NULL, k1 SMALLINT NOT NULL, k2 SMALLINT NOT NULL, k3 SMALLINT NOT NULL,
-  s0_min {bigint}, s0_max {bigint},
-  s1_min {bigint}, s1_max {bigint},
-  s2_min {bigint}, s2_max {bigint},
-  s3_min {bigint}, s3_max {bigint},
-  s4_min {bigint}, s4_max {bigint},
-  s5_min {bigint}, s5_max {bigint},
-  s6_min {bigint}, s6_max {bigint},
-  s7_min {bigint}, s7_max {bigint},
-  s8_min {bigint}, s8_max {bigint},
-  s9_min {bigint}, s9_max {bigint},
-  s10_min {bigint}, s10_max {bigint},
-  s11_min {bigint}, s11_max {bigint},
-  s12_min {bigint}, s12_max {bigint},
-  s13_min {bigint}, s13_max {bigint},
-  s14_min {bigint}, s14_max {bigint},
-  s15_min {bigint}, s15_max {bigint},
-  no_nulls {bigint} NOT NULL,
-  all_nulls {bigint} NOT NULL{files_side_columns}
+  data_change BOOLEAN NOT NULL,
+  path {ctext} NOT NULL,
+  dv_id {ctext} NOT NULL,
+  partition_values {ctext} NOT NULL
 );
-
--- name: what planning does not need of a file
--- only: sqlite, postgres
-CREATE TABLE dl_file_json (
-  file_id {file_id},
-  stats TEXT,
-  partition_values TEXT NOT NULL,
-  tags TEXT,
-  deletion_vector TEXT,
-  base_row_id {bigint},
-  default_row_commit_version {bigint},
-  clustering_provider TEXT,
-  add_extra TEXT,
-  remove_action TEXT
-);
-
--- name: find a live file by its path
--- only: sqlite, postgres
-CREATE INDEX dl_files_path ON dl_files (table_id, path_hash) WHERE remove_version IS NULL;
-
--- name: find files by the version that added them
--- only: sqlite, postgres
-CREATE INDEX dl_files_added ON dl_files (table_id, add_version);
 
 -- name: find removed files by the version that removed them
 -- only: sqlite, postgres
-CREATE INDEX dl_files_removed ON dl_files (table_id, remove_version) WHERE remove_version IS NOT NULL;
+CREATE INDEX dl_files_removed ON dl_files ((file_id >> 40), remove_version) WHERE remove_version IS NOT NULL;
 
--- name: index files by first partition column
--- only: sqlite, postgres
-CREATE INDEX dl_files_part0 ON dl_files (table_id, p0, p1) WHERE remove_version IS NULL;
+-- name: what few files have
+-- more is JSON of tags, row ids, clustering provider and unknown fields; remove_action is the exact remove, and
+-- null if another row of the same identity replaced the file
+CREATE TABLE dl_file_details (
+  file_id {file_id},
+  deletion_vector TEXT,
+  more TEXT,
+  remove_action TEXT
+);
 
--- name: index files by second partition column
--- only: sqlite, postgres
-CREATE INDEX dl_files_part1 ON dl_files (table_id, p1, p0) WHERE remove_version IS NULL;
+-- name: statistics of recent files, as JSON
+-- a file has a row here until it is packed
+CREATE TABLE dl_file_stats (
+  file_id {file_id},
+  stats TEXT
+);
 
--- name: index files by slot 0
--- only: sqlite, postgres
-CREATE INDEX dl_files_slot0 ON dl_files (table_id, k0, s0_max, s0_min) WHERE remove_version IS NULL;
+-- name: statistics of packed files, as compressed JSON
+-- of all ids from first_id to last_id
+CREATE TABLE dl_stats_blocks (
+  first_id {file_id},
+  last_id {bigint} NOT NULL,
+  crc {bigint} NOT NULL,
+  data {blob} NOT NULL
+);
 
--- name: index files by slot 1
--- only: sqlite, postgres
-CREATE INDEX dl_files_slot1 ON dl_files (table_id, k1, s1_max, s1_min) WHERE remove_version IS NULL;
+-- name: packs
+-- the files with ids from first_id to last_id
+CREATE TABLE dl_packs (
+  first_id {file_id},
+  last_id {bigint} NOT NULL,
+  num_files {bigint} NOT NULL
+);
 
--- name: index files by slot 2
--- only: sqlite, postgres
-CREATE INDEX dl_files_slot2 ON dl_files (table_id, k2, s2_max, s2_min) WHERE remove_version IS NULL;
+-- name: columns of packs, derived from rows and statistics
+-- low and high are images of the least and the greatest value; null if some value is unknown
+CREATE TABLE dl_pack_columns (
+  first_id {bigint} NOT NULL,
+  name {ctext} NOT NULL,
+  low {bigint},
+  high {bigint},
+  crc {bigint} NOT NULL,
+  data {blob} NOT NULL{key: first_id, name}
+);
 
--- name: index files by slot 3
--- only: sqlite, postgres
-CREATE INDEX dl_files_slot3 ON dl_files (table_id, k3, s3_max, s3_min) WHERE remove_version IS NULL;
+-- name: columns are compressed already
+-- only: postgres
+ALTER TABLE dl_pack_columns ALTER COLUMN data SET STORAGE EXTERNAL;
+
+-- name: blocks are compressed already
+-- only: postgres
+ALTER TABLE dl_stats_blocks ALTER COLUMN data SET STORAGE EXTERNAL;
 
 -- name: leases, on the database's clock
 CREATE TABLE dl_leases (
@@ -303,7 +262,6 @@ CREATE TABLE dl_imports (
   source_version {bigint} NOT NULL,
   batches_total {bigint} NOT NULL,
   files_expected {bigint} NOT NULL,
-  deferred_indexes BOOLEAN NOT NULL,
   actor TEXT NOT NULL,
   started_at {bigint} NOT NULL,
   updated_at {bigint} NOT NULL,
@@ -383,30 +341,22 @@ JOIN dl_heads h ON h.table_id = t.table_id
 JOIN dl_mirror mi ON mi.table_id = t.table_id;
 
 -- name: live files
--- only: sqlite, postgres
+-- stats is null once the file is packed
 CREATE VIEW dl_v_files AS
-SELECT t.name AS table_name, f.path, f.size, f.num_records, f.modification_time, j.partition_values, j.stats,
-       j.deletion_vector, f.add_version, f.table_id, f.file_id
-FROM dl_files f
-JOIN dl_tables t ON t.table_id = f.table_id
-JOIN dl_file_json j ON j.file_id = f.file_id
-WHERE f.remove_version IS NULL;
-
--- name: live files, if a file is one row
--- only: duckdb
-CREATE VIEW dl_v_files AS
-SELECT t.name AS table_name, f.path, f.size, f.num_records, f.modification_time, f.partition_values, f.stats,
-       f.deletion_vector, f.add_version, f.table_id, f.file_id
-FROM dl_files f
-JOIN dl_tables t ON t.table_id = f.table_id
+SELECT t.name AS table_name, f.path, f.size, f.num_records, f.modification_time, f.partition_values, s.stats,
+       d.deletion_vector, f.add_version, t.table_id, f.file_id
+FROM dl_tables t
+JOIN dl_files f ON f.file_id >= (t.table_id << 40) AND f.file_id < ((t.table_id + 1) << 40)
+LEFT JOIN dl_file_stats s ON s.file_id = f.file_id
+LEFT JOIN dl_file_details d ON d.file_id = f.file_id
 WHERE f.remove_version IS NULL;
 
 -- name: every file with the versions it lived through
 CREATE VIEW dl_v_file_history AS
 SELECT t.name AS table_name, f.path, f.dv_id, f.size, f.num_records, f.add_version, f.remove_version,
-       f.deletion_timestamp, f.table_id, f.file_id
-FROM dl_files f
-JOIN dl_tables t ON t.table_id = f.table_id;
+       f.deletion_timestamp, t.table_id, f.file_id
+FROM dl_tables t
+JOIN dl_files f ON f.file_id >= (t.table_id << 40) AND f.file_id < ((t.table_id + 1) << 40);
 
 -- name: commits
 CREATE VIEW dl_v_history AS
