@@ -46,7 +46,7 @@ DIALECT = Dialect(
     indexed=False,
     ids="SELECT unnest(?::BIGINT[])",
     # DuckDB would take what memory the machine has, and rewrite its file for every 16 MB
-    before_load=("SET memory_limit = '150MB'", "SET wal_autocheckpoint = '1GB'"),
+    before_load=("SET memory_limit = '300MB'", "SET wal_autocheckpoint = '1GB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
 )
 
