@@ -45,8 +45,9 @@ DIALECT = Dialect(
     },
     indexed=False,
     ids="SELECT unnest(?::BIGINT[])",
-    # DuckDB would take what memory the machine has, and rewrite its file for every 16 MB
-    before_load=("SET memory_limit = '300MB'", "SET wal_autocheckpoint = '1GB'"),
+    # DuckDB would take what memory the machine has, and rewrite its file for every 16 MB; what is not in its
+    # file yet stays in memory, so that the file must be written before that is full
+    before_load=("SET memory_limit = '300MB'", "SET wal_autocheckpoint = '64MB'"),
     after_load=("CHECKPOINT", "RESET memory_limit", "RESET wal_autocheckpoint"),
 )
 

@@ -98,7 +98,7 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
             if any(rare := details_of(add)):
                 details += (number, place, *rare)
             counts.change(1, add.size, row[_RECORDS])
-        told = {"operation": append.operation, "added": len(rows), "removed": 0, "origin": "sql"}
+        recorded = {"operation": append.operation, "added": len(rows), "removed": 0, "origin": "sql"}
         asked += (
             number,
             append.table.table_id,
@@ -114,7 +114,7 @@ def ratify_appends(database: Database, appends: Sequence[BlindAppend], txn: str)
             counts.size_bytes,
             counts.num_records,
             counts.files_without_count,
-            encode_json(told),
+            encode_json(recorded),
         )
     sql = _statement(
         database.dialect.name, len(appends), len(files) // len(_FILE), len(details) // len(_DETAIL)
