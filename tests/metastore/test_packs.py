@@ -1,4 +1,4 @@
-"""The packer: it moves statistics and changes nothing that readers can ask, whoever else is at work."""
+"""The packer: it moves statistics and changes nothing that readers can see, also if other processes write."""
 
 from __future__ import annotations
 

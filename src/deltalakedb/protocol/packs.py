@@ -700,7 +700,7 @@ def _partition_arrays(
 ) -> tuple[dict[str, tuple[pa.Array, Mask]], set[str]]:
     """Typed values and masks of nulls by partition column, and the other names for which files have values.
 
-    A value is missing, but not null, if a file lacks it or its text is no value of the type.
+    A value is missing, but not null, if a file lacks it or its text cannot be read as the type.
     """
     coded = texts.dictionary_encode()
     objects = [_object(text) for text in coded.dictionary.to_pylist()]
@@ -1169,48 +1169,25 @@ class _Value(_Node):
         return mask if empty is None else mask & ~empty
 
 
-class _Differs(_Value):
-    """A column has another value than one."""
+class _Outside(_Value):
+    """A column has a value that is not as ``same`` says, which gets the data of a bound."""
 
-    def __init__(self, path: Path, value: Any, domain: str, *, is_part: bool) -> None:
+    def __init__(
+        self, path: Path, domain: str, same: Callable[[_Column], Mask | None], *, is_part: bool
+    ) -> None:
         super().__init__(path, is_part=is_part)
-        self._value, self._domain = value, domain
+        self._domain, self._same = domain, same
         self.names = frozenset({self.low, self.high})
 
     def files(self, load: _Load, count: int) -> Mask:
         mask = super().files(load, count)
-        same = None
+        both = np.ones(count, bool)
         for name in dict.fromkeys((self.low, self.high)):
             column = load(name)
-            equal = None
-            if column is not None and column.usable(self._domain):
-                equal = column.equal(self._value)
-            if equal is None:
+            if column is None or not column.usable(self._domain) or (same := self._same(column)) is None:
                 return mask
-            same = equal if same is None else same & equal
-        return mask if same is None else mask & ~same
-
-
-class _OtherStart(_Value):
-    """A text does not begin with a prefix."""
-
-    def __init__(self, path: Path, prefix: str, *, is_part: bool) -> None:
-        super().__init__(path, is_part=is_part)
-        self._start = text_bytes(prefix)
-        self.names = frozenset({self.low, self.high})
-
-    def files(self, load: _Load, count: int) -> Mask:
-        mask = super().files(load, count)
-        same = None
-        for name in dict.fromkeys((self.low, self.high)):
-            column = load(name)
-            starting = None
-            if column is not None and column.usable("string"):
-                starting = column.starting(self._start)
-            if starting is None:
-                return mask
-            same = starting if same is None else same & starting
-        return mask if same is None else mask & ~same
+            both = both & same
+        return mask & ~both
 
 
 class _Within(_Value):
@@ -1385,9 +1362,10 @@ class PackFilter:
             match expr:
                 case Compare(_, "!=", value):
                     if (point := _point(value, kind, domain, is_part=is_part)) is not None:
-                        return _Differs(column, point, domain, is_part=is_part)
+                        return _Outside(column, domain, lambda c: c.equal(point), is_part=is_part)
                 case Not(StartsWith(_, prefix)) if domain == "string":
-                    return _OtherStart(column, prefix, is_part=is_part)
+                    start = text_bytes(prefix)
+                    return _Outside(column, domain, lambda c: c.starting(start), is_part=is_part)
                 case _:
                     spans = _spans(expr, kind, domain, column in no_nan, is_part=is_part)
                     if spans:

@@ -290,9 +290,9 @@ def repack(db: Database, table_id: int, first: int, last: int) -> int:
     try:
         with db.write() as session:
             deleted = [
-                session.run(session.sql("files", f"delete {what}"), (first, last))
+                session.run(session.sql("files", name), (first, last))
                 # in the order in which tables are dropped: else the two could wait for each other
-                for what in ("recent", "blocks", "pack columns", "packs")
+                for name in ("range stats", "delete blocks", "range columns", "delete packs")
             ]
             if (deleted[0], deleted[1], deleted[3]) != (recent, blocks, len(packs)):
                 raise _PackedMeanwhileError
@@ -313,8 +313,8 @@ def unpack(session: Session, table_id: int, first: int, last: int) -> None:
         rows = session.rows(session.sql("files", "rows to pack"), bounds)
         ids = np.array([r[0] for r in rows if not first <= r[0] <= last], np.int64)
         stats = stats_of(session, ids).to_pylist()
-        for what in ("blocks", "pack columns", "packs"):
-            session.run(session.sql("files", f"delete {what}"), bounds)
+        for name in ("delete blocks", "range columns", "delete packs"):
+            session.run(session.sql("files", name), bounds)
         session.insert("dl_file_stats", ("file_id", "stats"), list(zip(ids.tolist(), stats, strict=True)))
 
 

@@ -135,19 +135,13 @@ WHERE p.first_id >= ? AND p.first_id < ? AND c.first_id = p.first_id AND c.name 
 -- paths and partition values of the files in a range of ids
 SELECT file_id, path, partition_values FROM dl_files WHERE file_id >= ? AND file_id <= ? ORDER BY file_id;
 
--- name: delete recent
-DELETE FROM dl_file_stats WHERE file_id >= ? AND file_id <= ?;
-
--- Only what lies in the range as a whole: the end of a larger pack that another process made would be lost.
+-- Only what is in the range as a whole: the end of a larger pack that another process made would be lost.
 
 -- name: delete blocks
 DELETE FROM dl_stats_blocks WHERE first_id >= ? AND last_id <= ?;
 
 -- name: delete packs
 DELETE FROM dl_packs WHERE first_id >= ? AND last_id <= ?;
-
--- name: delete pack columns
-DELETE FROM dl_pack_columns WHERE first_id >= ? AND first_id <= ?;
 
 -- Undoing what the versions from one on did to a table's files, whose ids are above a given one. Their packs stay:
 -- ids are never used again, and what has no row is never read.
