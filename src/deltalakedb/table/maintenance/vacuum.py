@@ -105,15 +105,15 @@ def vacuum(
     *,
     dry_run: bool,
     retention_hours: int | None,
-    enforce: bool,
+    enforce_retention_duration: bool,
     full: bool,
     keep_versions: Sequence[int] | None = None,
     commit_properties: deltalake.CommitProperties | None = None,
 ) -> list[str]:
     """Delete (or list) data files that no retained version references, whichever version is open.
 
-    To ``enforce`` is to refuse a shorter retention than the table's property asks for. A ``full`` vacuum also
-    deletes files below the root that no version references.
+    ``enforce_retention_duration`` refuses a shorter retention than the table's property asks for. A ``full``
+    vacuum also deletes files below the root that no version references.
     """
     why = "vacuum deletes files immediately, which a transaction could not undo"
     table.require_live(why, "vacuum outside of the transaction")
@@ -126,6 +126,7 @@ def vacuum(
         coordinator.handle_foreign_commits(table.row)
         table.update()
     require_no_foreign_commits(table.database, table.row, table.root.options)
+    enforce = enforce_retention_duration
     run = plan_vacuum(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
     if dry_run:
         return list(run.files)

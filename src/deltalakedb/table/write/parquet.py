@@ -24,7 +24,7 @@ from deltalakedb.exceptions import (
     SchemaError,
     UnsupportedOperationError,
 )
-from deltalakedb.protocol.actions import Add, Metadata, Protocol
+from deltalakedb.protocol.actions import Add, Metadata, Protocol, StringMap
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.features import check_writable, reader_features, writer_features
 from deltalakedb.protocol.json_text import ExactFloat, encode_json
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from deltalake import WriterProperties
 
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.roots import NewFile, NewFiles, Root
+    from deltalakedb.table.roots import NewFiles, Root
 
 TARGET_FILE_SIZE: Final = "delta.targetFileSize"
 _DEFAULT_TARGET: Final = 100 * 1024 * 1024
@@ -593,14 +593,14 @@ class _OpenFile:
     """A file that is being written."""
 
     def __init__(
-        self, path: str, new: NewFile, values: Mapping[str, str | None], plan: AppendPlan, odd: frozenset[int]
+        self, path: str, files: NewFiles, values: StringMap, plan: AppendPlan, odd: frozenset[int]
     ) -> None:
-        self.path, self.file, self.values, self.odd = path, new.file, values, odd
+        self.path, self.values, self.odd = path, values, odd
         #: bounds of strings that are too long for a footer, and what columns of floating point hold
         self.long: dict[int, _Pair] = {}
         self.floats: dict[int, FloatColumn] = {}
         self.footers: list[pq.FileMetaData] = []
-        self._new = new
+        self._files, self.file = files, files.begin(path)
         try:
             self.writer = pq.ParquetWriter(
                 self.file,
@@ -609,19 +609,19 @@ class _OpenFile:
                 **plan.parquet.without(plan.table.parquet_columns, odd),
             )
         except BaseException:
-            new.discard()
+            files.discard(path, self.file)
             raise
 
     def finish(self) -> tuple[int, int]:
         self.writer.close()
-        return self._new.finish()
+        return self._files.finish(self.path, self.file)
 
     def discard(self) -> None:
         with contextlib.suppress(Exception):
             self.writer.close()
         # else a writer that could not close tries again when it is collected, and reports an error
         self.writer.is_open = False
-        self._new.discard()
+        self._files.discard(self.path, self.file)
 
 
 class _FileSet:
@@ -706,7 +706,7 @@ class _FileSet:
         partition.files += 1
         path = f"{partition_path(values)}/{name}" if key else name
         with self._translated(path):
-            opened = _OpenFile(path, self._files.begin(path), values, self._plan, partition.odd)
+            opened = _OpenFile(path, self._files, values, self._plan, partition.odd)
         self._open[key] = opened
         return opened
 
