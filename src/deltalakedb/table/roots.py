@@ -207,15 +207,8 @@ class RemoteRoot(_Root):
 
     def run_all(self, transfers: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run transfers in parallel; if one fails, wait for those that have begun."""
-        if not transfers:
-            return []
-        with ThreadPoolExecutor(min(self.settings.parallel, len(transfers))) as pool:
-            pending = [pool.submit(transfer) for transfer in transfers]
-            try:
-                return [found.result() for found in pending]
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        with ThreadPoolExecutor(max(1, min(self.settings.parallel, len(transfers)))) as pool:
+            return list(pool.map(lambda transfer: transfer(), transfers))
 
 
 def groups_of(adds: Iterable[Add], limit: int) -> Iterator[list[Add]]:

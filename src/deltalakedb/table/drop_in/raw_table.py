@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +163,8 @@ class RawSqlTable:
 
     def file_uris(self, file_pruning_predicate: Any = None) -> list[str]:
         where = self.handle.where(file_pruning_predicate, files_only=True)
-        return scan.file_uris(self.handle.source, self.handle.root, where)
+        found = self.handle.source.scan(("path",), where).column("path").to_pylist()
+        return self.handle.root.paths.resolve_all(found)
 
     def get_active_partitions(self, file_pruning_predicate: Any = None) -> set[frozenset[tuple[str, Any]]]:
         where = self.handle.where(file_pruning_predicate, files_only=True)
@@ -222,7 +224,7 @@ class RawSqlTable:
     vacuum = _Operation(lambda table, call: vacuum(table, **call.options), refresh=False)
     add_columns = add_feature = drop_constraints = drop_column_not_null = _Operation(alter.alter)
     set_table_name = set_table_description = set_column_metadata = add_columns
-    add_constraints = _Operation(alter.add_constraints)
+    add_constraints = _Operation(partial(alter.alter, validate=True))
     set_table_properties = _Operation(alter.set_properties)
 
     def merge_execute(self, merge_builder: MergePlan) -> str:

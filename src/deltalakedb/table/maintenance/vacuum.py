@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.delta_log.cleanup import retention_ms, sweep
+from deltalakedb.delta_log.cleanup import FILE_RETENTION, retention_ms, sweep
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     ConflictError,
@@ -21,7 +21,6 @@ from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.drift import ADOPT, FOREIGN_COMMITS, require_no_foreign_commits
 from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable
 from deltalakedb.protocol.paths import decode_path, encode_path
-from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.storage.store import ObjectMeta, is_local, open_store
 from deltalakedb.table.arguments import whole_number
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.actions import Action
 
-DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
-DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
 _HOUR_MS: Final = 3_600_000
 #: files that are deleted between two checks of what is live
 _BATCH: Final = 1_000
@@ -168,7 +165,7 @@ def plan_vacuum(
     source = table.source
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)
-    shortest = retention_ms(source.snapshot.metadata, DELETED_FILE_RETENTION, DEFAULT_RETENTION_MS)
+    shortest = retention_ms(source.snapshot.metadata, FILE_RETENTION)
     retention = shortest if retention_hours is None else _hours(retention_hours) * _HOUR_MS
     if enforce and retention < shortest:
         raise InvalidArgumentError(
