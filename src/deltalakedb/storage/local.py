@@ -75,21 +75,15 @@ def storage_error(error: OSError, doing: str, path: Path | str) -> StorageError:
     return kind(text, suggestion=_ADVICE.get(code, "check the disk and the path, then try again"))
 
 
-class Translated:
-    """Turns errors of the operating system into typed ones; a class, since every commit passes it often."""
-
-    __slots__ = ("_doing", "_path")
-
-    def __init__(self, doing: str, path: Path | str) -> None:
-        self._doing, self._path = doing, path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # a StorageError is an OSError too
-        if isinstance(error, OSError) and not isinstance(error, StorageError):
-            raise storage_error(error, self._doing, self._path) from error
+@contextlib.contextmanager
+def translated(doing: str, path: Path | str) -> Iterator[None]:
+    """Turn errors of the operating system into typed ones."""
+    try:
+        yield
+    except StorageError:  # an OSError too
+        raise
+    except OSError as error:
+        raise storage_error(error, doing, path) from error
 
 
 # ---- single files and folders ----
@@ -107,7 +101,7 @@ def remove_hadoop_checksum(target: str) -> None:
 
 
 def flush_folder(path: str) -> None:
-    with Translated("write", path):
+    with translated("write", path):
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(handle)
@@ -328,7 +322,7 @@ class Flushes:
             for handle, _ in files:
                 stack.callback(os.close, handle)
             for handle, path in files:
-                with Translated("write", path):
+                with translated("write", path):
                     os.fsync(handle)
 
 
@@ -356,22 +350,22 @@ class LocalStore(Store):
 
     def get(self, path: str) -> bytes:
         at = self.name_of(path)
-        with Translated("read", at), open(at, "rb", buffering=0) as file:  # noqa: PTH123 - takes half the time
+        with translated("read", at), open(at, "rb", buffering=0) as file:  # noqa: PTH123 - takes half the time
             return file.readall()
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        with Translated("read", self.name_of(path)), self.open(path) as file:
+        with translated("read", self.name_of(path)), self.open(path) as file:
             file.seek(start)
             return file.read(length)
 
     def open(self, path: str) -> BinaryIO:
         at = self.name_of(path)
-        with Translated("open", at):
+        with translated("open", at):
             return open(at, "rb")  # noqa: PTH123
 
     def head(self, path: str) -> ObjectMeta:
         at = self.name_of(path)
-        with Translated("look at", at):
+        with translated("look at", at):
             found = os.stat(at)  # noqa: PTH116
         return ObjectMeta(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
@@ -382,17 +376,17 @@ class LocalStore(Store):
         return iter(sorted(found, key=lambda meta: meta.path))
 
     def folders(self) -> Sequence[str]:
-        with Translated("list", self.location), contextlib.suppress(FileNotFoundError):
+        with translated("list", self.location), contextlib.suppress(FileNotFoundError):
             return sorted(e.name for e in os.scandir(self._root) if e.is_dir(follow_symlinks=False))
         return []
 
     def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
         folder, names = self._folder(prefix), list[str]()
-        with Translated("list", folder), contextlib.suppress(FileNotFoundError):
+        with translated("list", folder), contextlib.suppress(FileNotFoundError):
             names = sorted(e.name for e in os.scandir(folder) if is_temporary(e.name))
         for name in names:
             path = f"{prefix}/{name}" if prefix else name
-            with contextlib.suppress(FileNotFoundError), Translated("look at", path):
+            with contextlib.suppress(FileNotFoundError), translated("look at", path):
                 found = os.lstat(f"{folder}/{name}")
                 # the change time: such a file may have been given the modification time of a commit
                 yield ObjectMeta(path, found.st_size, found.st_ctime_ns // 1_000_000)
@@ -409,7 +403,7 @@ class LocalStore(Store):
         The name is not flushed: for files that may be lost.
         """
         at = self.name_of(path)
-        with Translated("create", at):
+        with translated("create", at):
             try:
                 return link_new(source, at, links_only=True)
             except FileNotFoundError:
@@ -417,19 +411,19 @@ class LocalStore(Store):
                 return link_new(source, at, links_only=True)
 
     def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
-        with Translated("open", source):
+        with translated("open", source):
             content = source.open("rb")
         with content:
             return self._write(FileWrite(self, path, content, new=new))
 
     def fetch(self, path: str, target: Path) -> int:
-        with self.open(path) as source, Translated("write", target), target.open("wb") as copy:
+        with self.open(path) as source, translated("write", target), target.open("wb") as copy:
             shutil.copyfileobj(source, copy, COPY_BYTES)
             return copy.tell()
 
     def delete(self, path: str) -> None:
         at = self.name_of(path)
-        with Translated("delete", at):
+        with translated("delete", at):
             root, folder = os.path.realpath(self._root), os.path.realpath(at.rpartition("/")[0])
             if os.path.commonpath((root, folder)) != root:
                 hint = "delete the file yourself if nothing needs it, or remove the link"
@@ -440,7 +434,7 @@ class LocalStore(Store):
             remove_hadoop_checksum(at)
 
     def now_ms(self) -> int:
-        with Translated("create a file in", self._root), tempfile.TemporaryFile(dir=self._root) as file:
+        with translated("create a file in", self._root), tempfile.TemporaryFile(dir=self._root) as file:
             return os.fstat(file.fileno()).st_mtime_ns // 1_000_000
 
     def _write(self, write: FileWrite) -> bool:
@@ -455,7 +449,7 @@ class LocalStore(Store):
     def _walk(self, prefix: str, recursive: bool, start_after: str | None) -> Iterator[ObjectMeta]:
         folder = self._folder(prefix)
         missing = contextlib.suppress(FileNotFoundError)  # also a file that vanishes after the listing
-        with Translated("list", folder), missing, os.scandir(folder) as entries:
+        with translated("list", folder), missing, os.scandir(folder) as entries:
             for entry in entries:
                 path = f"{prefix}/{entry.name}" if prefix else entry.name
                 if is_temporary(entry.name):

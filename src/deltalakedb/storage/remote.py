@@ -27,7 +27,7 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.storage.local import Translated
+from deltalakedb.storage.local import translated
 from deltalakedb.storage.store import ObjectMeta, RangeFile, Store, checked_path
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class RemoteStore(Store):
     def put_file(self, path: str, source: Path, *, new: bool = True) -> bool:
         # A large file is sent in parts and becomes visible with the last one. Stores cannot make such an
         # upload conditional, so it replaces an object that another writer creates at the same time.
-        with Translated("read", source):
+        with translated("read", source):
             small = source.stat().st_size <= _ONE_REQUEST
             content = source.open("rb")
         with content:
@@ -185,7 +185,7 @@ class RemoteStore(Store):
     def fetch(self, path: str, target: Path) -> int:
         with self._translated("read", path):
             chunks = obstore.get(self._store, checked_path(path)).stream(min_chunk_size=_READ_AHEAD)
-        with Translated("write", target), target.open("wb") as file:
+        with translated("write", target), target.open("wb") as file:
             while True:
                 with self._translated("read", path):
                     if (chunk := next(chunks, None)) is None:

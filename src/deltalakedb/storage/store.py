@@ -6,7 +6,6 @@ import io
 import os
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Protocol, runtime_checkable
 from urllib.parse import unquote, urlsplit
@@ -175,12 +174,6 @@ def open_store(
     return RemoteStore.from_location(text, storage_options or {})
 
 
-@lru_cache(maxsize=1024)
-def _absolute(location: str, _folder: str) -> Path:
-    """An absolute path; the current folder is part of the cache key."""
-    return Path(os.path.abspath(location))  # noqa: PTH100 - resolve() would follow links
-
-
 def is_local(location: str) -> bool:
     """Whether a location in the form that the catalog keeps is a path, not the URL of an object store."""
     return not _URL.match(location)
@@ -194,7 +187,7 @@ def local_path(location: str) -> Path | None:
             suggestion="give the table's folder, or a URL such as s3://bucket/table",
         )
     if (scheme := _SCHEME.match(location)) is None:
-        return _absolute(location, "" if location.startswith("/") else os.getcwd())  # noqa: PTH109
+        return Path(os.path.abspath(location))  # noqa: PTH100 - resolve() would follow links
     if scheme[1].lower() != "file":
         return None
     parts = urlsplit(location)

@@ -36,7 +36,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.protocol.dv import block_range, decode_block, inline_dv, resolve_dv
 from deltalakedb.protocol.paths import TablePaths, decode_path, encode_path, is_absolute, is_url, relative_to
 from deltalakedb.settings import Config, RemoteConfig, get_config
-from deltalakedb.storage.local import Flushes, Translated
+from deltalakedb.storage.local import Flushes, translated
 from deltalakedb.storage.store import Store, is_local, open_store
 from deltalakedb.table.write_locks import WORK_FOLDER, make_folder, remove_folder, work_name
 
@@ -106,7 +106,7 @@ class LocalRoot(_Root):
         moved: list[Path] = []
         flushes = Flushes()
         try:
-            with Translated("move new files to", self.location):
+            with translated("move new files to", self.location):
                 for name in names:
                     target = Path(self.location) / name
                     target.parent.mkdir(parents=True, exist_ok=True)

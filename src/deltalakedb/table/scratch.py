@@ -50,7 +50,7 @@ from deltalakedb.protocol.properties import is_on
 from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, without_highest
-from deltalakedb.storage.local import Translated
+from deltalakedb.storage.local import translated
 from deltalakedb.table.handle import DEFAULT_HOOKS, NO_HOOKS, Hooks, TableHandle
 from deltalakedb.table.locations import url_of
 from deltalakedb.table.roots import FILES_FOLDER, Root, find_unreadable
@@ -215,7 +215,7 @@ class ScratchTable:
     stats_include_nan = False
 
     def __init__(self, root: Root) -> None:
-        with Translated("write under the table's root", root.location):
+        with translated("write under the table's root", root.location):
             self._work = root.scratch_folder()
             self.folder = self._work.path
             (self.folder / LOG_FOLDER).mkdir(parents=True)
@@ -240,7 +240,7 @@ class ScratchTable:
         protocol = without_features(snapshot.protocol, COMMITTER_FEATURES)
         self._hidden = [f for f in snapshot.protocol.writer_features or () if f in COMMITTER_FEATURES]
         path = self.folder / commit_path(snapshot.version)
-        with Translated("write", path):
+        with translated("write", path):
             adds = list(adds)
             real = [a for a in adds if a.path not in placeholders]
             self._floats = float_paths(parse_schema(snapshot.metadata.schema_string))

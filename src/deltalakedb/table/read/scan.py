@@ -25,7 +25,7 @@ from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
 from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
-from deltalakedb.storage.local import Translated
+from deltalakedb.storage.local import translated
 from deltalakedb.table.roots import Root, ScratchFolder, reading, store_for
 from deltalakedb.table.scratch import ErrorContext, translate_errors, with_safe_stats
 from deltalakedb.table.sources import Source, SqlSource
@@ -69,7 +69,7 @@ def raw_table(snapshot: Snapshot, adds: Iterable[Add], root: Root) -> RawTable:
         path = work.path / commit_path(snapshot.version)
         floats = float_paths(parse_schema(snapshot.metadata.schema_string))
         files = work.provide([with_safe_stats(add, floats) for add in adds])
-        with Translated("write", path):
+        with translated("write", path):
             path.parent.mkdir()
             path.write_bytes(encode_commit([protocol, snapshot.metadata, *files]))
         raw = _opened(snapshot, str(work.path))

@@ -42,7 +42,7 @@ from deltalakedb.protocol.schema import (
 )
 from deltalakedb.protocol.stats import stats_leaves
 from deltalakedb.protocol.stats_columns import day_text, moment_text
-from deltalakedb.storage.local import Flushes, Translated
+from deltalakedb.storage.local import Flushes, translated
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -723,8 +723,8 @@ class _FileSet:
             Add(path=path, partition_values=opened.values, size=size, modification_time=modified, stats=stats)
         )
 
-    def _translated(self, path: str) -> Translated:
-        return Translated("write", f"{self._files.location}/{path}")
+    def _translated(self, path: str) -> contextlib.AbstractContextManager[None]:
+        return translated("write", f"{self._files.location}/{path}")
 
 
 # ---- statistics --------------------------------------------------------------------------------------------
