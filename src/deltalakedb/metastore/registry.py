@@ -19,7 +19,7 @@ from deltalakedb.metastore import audit, files
 from deltalakedb.metastore.outbox import lag, put_setting
 from deltalakedb.metastore.rows import Head, LockedTable, Table
 from deltalakedb.protocol.json_text import decode_json, encode_json
-from deltalakedb.storage.store import RealPlaces, real_location
+from deltalakedb.storage.store import real_location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,8 +55,16 @@ def table_from_row(row: Row) -> Table:
 
 
 def list_tables(db: SessionSource, *, namespace: str | None = None) -> list[Table]:
-    tables = map(table_from_row, db.rows(db.sql("tables", "list")))
-    return [t for t in tables if namespace is None or t.name.startswith(f"{namespace}.")]
+    if namespace is None:
+        rows = db.rows(db.sql("tables", "list"))
+    else:
+        rows = db.rows(db.sql("tables", "in namespace"), _prefix_range(f"{namespace}."))
+    return list(map(table_from_row, rows))
+
+
+def _prefix_range(prefix: str) -> tuple[str, str]:
+    """The texts between which all texts are that begin with a prefix and go on."""
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def find(db: SessionSource, name: str) -> Table:
@@ -140,7 +148,8 @@ def insert_row(
     """Insert the row of a table and return its id; TableExistsError if another writer was first."""
     now = session.now_ms()
     texts = (comment, encode_json(tags), encode_json(settings))
-    row = session.row(session.sql("tables", "insert"), (name, location, state, *texts, now, now))
+    values = (name, location, real_location(location), state, *texts, now, now)
+    row = session.row(session.sql("tables", "insert"), values)
     if row is None:
         refuse_taken(session, name, location)
         raise TableExistsError(f"the name {name!r} or its location already exists", table=name)
@@ -154,17 +163,18 @@ def insert_head(session: Session, table_id: int, name: str, published_version: i
 
 def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = False) -> None:
     """Refuse a name that is taken, unless it will be free, and a location that overlaps another table's."""
-    # locations are stored as given, and a symbolic link may make two of them the same folder
-    real = RealPlaces()
-    mine = real.of(location)
-    for other, place in db.rows(db.sql("tables", "places")):
+    # a symbolic link may make two locations the same folder
+    mine = real_location(location)
+    below = _prefix_range(f"{mine.rstrip('/')}/")
+    above = [mine[:end] for end in range(1, len(mine)) if "/" in mine[end - 1 : end + 1]]
+    sql = db.sql("tables", "taken").expand(1 + len(above))
+    for other, place, theirs in db.rows(sql, (name, *below, mine, *above)):
         if other == name and not free:
             raise TableExistsError(
                 f"the name {name!r} is taken by the table at {place}",
                 table=name,
                 suggestion="choose another name, or mode='append' or 'overwrite' to write to that table",
             )
-        theirs = real.of(place)
         if theirs == mine:
             link = "" if place == location else f"{location} leads to the same folder as {place}: "
             raise TableExistsError(
@@ -172,7 +182,7 @@ def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = Fa
                 table=name,
                 suggestion=f"use the table {other!r}, or another location",
             )
-        if theirs.startswith(f"{mine.rstrip('/')}/") or mine.startswith(f"{theirs.rstrip('/')}/"):
+        if theirs in above or theirs.startswith(below[0]):
             raise TableExistsError(
                 f"the location {location} and that of the table {other!r}, {place}, overlap",
                 table=name,
