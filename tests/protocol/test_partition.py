@@ -17,7 +17,6 @@ from deltalakedb.protocol.partition import (
     HIVE_NULL,
     canonical,
     equal_key,
-    folder_of,
     parse,
     partition_path,
     serialize,
@@ -211,8 +210,8 @@ def test_hive_folders_survive_a_round_trip(partition: dict[str, str | None]) -> 
 
 
 def test_hive_folders_look_as_others_write_them() -> None:
-    assert folder_of("ts", "2024-01-02 03:04:05.123456") == "ts=2024-01-02%2003%3A04%3A05.123456"
-    assert folder_of("p", "") == folder_of("p", None) == "p=__HIVE_DEFAULT_PARTITION__"
+    assert partition_path({"ts": "2024-01-02 03:04:05.123456"}) == "ts=2024-01-02%2003%3A04%3A05.123456"
+    assert partition_path({"p": ""}) == partition_path({"p": None}) == "p=__HIVE_DEFAULT_PARTITION__"
 
 
 @pytest.mark.parametrize(

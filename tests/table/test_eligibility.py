@@ -209,12 +209,15 @@ def test_data_that_would_need_a_doubtful_cast_is_not_eligible(kind: Any, source:
             {"writer_properties": WriterProperties(column_properties={"id": ColumnProperties()})},
             "column_properties",
         ),
+        ({"writer_properties": WriterProperties(dictionary_page_size_limit=9)}, "dictionary_page_size_limit"),
+        ({"writer_properties": WriterProperties(write_batch_size=100)}, "write_batch_size"),
         *(
-            ({"writer_properties": WriterProperties(default_column_properties=column)}, reason)
-            for column, reason in (
-                (ColumnProperties(statistics_enabled="NONE"), "statistics_enabled"),
-                (ColumnProperties(encoding="PLAIN"), "encoding"),
-                (ColumnProperties(bloom_filter_properties=BloomFilterProperties(True)), "bloom"),
+            ({"writer_properties": WriterProperties(default_column_properties=column)}, "default_column_prop")
+            for column in (
+                ColumnProperties(statistics_enabled="NONE"),
+                ColumnProperties(encoding="PLAIN"),
+                ColumnProperties(bloom_filter_properties=BloomFilterProperties(True)),
+                ColumnProperties(dictionary_enabled=False, statistics_enabled="PAGE"),
             )
         ),
     ],

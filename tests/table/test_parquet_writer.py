@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import ColumnProperties, WriterProperties
 
+from deltalakedb import DeltaTable, write_deltalake
 from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.protocol.partition import HIVE_NULL
+from deltalakedb.table.handle import require_handle
 from deltalakedb.table.roots import LocalFiles
 from deltalakedb.table.write import parquet as file_set
 from deltalakedb.table.write.parquet import arrow_source
@@ -259,8 +261,12 @@ def test_pages_dictionaries_and_cuts_follow_the_properties(tmp_path: Path) -> No
         statistics_truncate_length=3,
         default_column_properties=ColumnProperties(dictionary_enabled=False, statistics_enabled="PAGE"),
     )
-    snapshot = empty_table(tmp_path / "t", BIG.schema)
-    (add,) = direct_append(tmp_path / "t", snapshot, BIG.slice(0, 5000), writer_properties=properties)
+    # they are left to delta-rs
+    uri = f"deltasql://sqlite/{tmp_path}/meta.db?table=t&location={tmp_path}/t"
+    write_deltalake(uri, BIG.slice(0, 1))
+    write_deltalake(uri, BIG.slice(0, 5000), mode="append", writer_properties=properties)
+    adds = require_handle(DeltaTable(uri)).source.adds()
+    add = max(adds, key=lambda add: add.size)
     column = pq.ParquetFile(tmp_path / "t" / add.path).metadata.row_group(0).column(1)
     assert not column.has_dictionary_page
     assert column.has_column_index

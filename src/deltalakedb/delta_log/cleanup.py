@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from deltalakedb.protocol.actions import Metadata
     from deltalakedb.storage import ObjectMeta, Store
 
-LOG_RETENTION = "delta.logRetentionDuration"
-DEFAULT_RETENTION_MS = 30 * DAY_MS
+#: how long the log keeps old versions, and removed files; by property of the table
+_LOG_RETENTION = ("delta.logRetentionDuration", 30 * DAY_MS)
+FILE_RETENTION = ("delta.deletedFileRetentionDuration", 7 * DAY_MS)
 #: a sidecar is written before the checkpoint that names it, so a young one may be about to be named
 SIDECAR_GRACE_MS = DAY_MS
 #: an unfinished file that has not changed for so long has no writer any more
@@ -44,8 +45,9 @@ class CleanupPlan:
     reason: str
 
 
-def retention_ms(metadata: Metadata, name: str = LOG_RETENTION, default: int = DEFAULT_RETENTION_MS) -> int:
+def retention_ms(metadata: Metadata, which: tuple[str, int] = _LOG_RETENTION) -> int:
     """A duration of the table's properties, such as ``interval 30 days``, in milliseconds."""
+    name, default = which
     text = metadata.configuration.get(name)
     if (found := default if text is None else duration_ms(text)) is None:
         what = f"the property {name} is not a duration: {text!r}"

@@ -111,14 +111,8 @@ def _lines(store: Store, path: str, size: int) -> Iterator[bytes]:
         yield from file
 
 
-class FileTxnLogWriter(TxnLogWriter):
-    """Appends commits to a table's ``_delta_log``.
-
-    Example:
-        >>> writer = FileTxnLogWriter("/data/sales")  # doctest: +SKIP
-        >>> writer.commit(0, [protocol, metadata])  # doctest: +SKIP
-        Committed(version=0, timestamp=1700000000000, replayed=False)
-    """
+class LogFolder:
+    """A table's ``_delta_log`` in a store."""
 
     def __init__(
         self,
@@ -127,15 +121,26 @@ class FileTxnLogWriter(TxnLogWriter):
         *,
         store: Store | None = None,
     ) -> None:
-        self._store = open_store(location, storage_options) if store is None else store
+        #: the table's root
+        self.store = open_store(location, storage_options) if store is None else store
 
     def __repr__(self) -> str:
-        return f"FileTxnLogWriter({self.location!r})"
+        return f"{type(self).__name__}({self.location!r})"
 
     @property
     def location(self) -> str:
         """The table's root, without credentials."""
-        return self._store.location
+        return self.store.location
+
+
+class FileTxnLogWriter(LogFolder, TxnLogWriter):
+    """Appends commits to a table's ``_delta_log``.
+
+    Example:
+        >>> writer = FileTxnLogWriter("/data/sales")  # doctest: +SKIP
+        >>> writer.commit(0, [protocol, metadata])  # doctest: +SKIP
+        Committed(version=0, timestamp=1700000000000, replayed=False)
+    """
 
     def commit(self, version: int, actions: Sequence[Action]) -> Committed | Conflict:
         """Make ``actions`` the commit ``version``; a Conflict value if that version is taken.
@@ -154,32 +159,32 @@ class FileTxnLogWriter(TxnLogWriter):
         before = None
         if version > 0:
             with contextlib.suppress(StorageMissingError):
-                before = self._store.head(commit_path(version - 1)).modified_ms
+                before = self.store.head(commit_path(version - 1)).modified_ms
         if before is not None:
             timestamp = max(timestamp, before + 1)
         path, data = commit_path(version), encode_commit(actions)
         # a clean-up deletes the oldest files first, so a version may exist although its file does not
         taken = before is None and self._is_taken(version)
-        if not taken and self._store.put_new(path, data, mtime_ms=timestamp):
-            return Committed(version, own or self._store.head(path).modified_ms)
+        if not taken and self.store.put_new(path, data, mtime_ms=timestamp):
+            return Committed(version, own or self.store.head(path).modified_ms)
         return self._winner(version, data)
 
     def _winner(self, version: int, data: bytes) -> Committed | Conflict:
         """The outcome of a commit whose version is taken: by an earlier attempt of its own, or by another."""
         path, info, detail = commit_path(version), None, "another commit has that version"
         try:
-            winner = self._store.get(path)
+            winner = self.store.get(path)
             if winner == data:
-                return Committed(version, self._store.head(path).modified_ms, replayed=True)
+                return Committed(version, self.store.head(path).modified_ms, replayed=True)
             with contextlib.suppress(LogCorruptError):  # a torn commit has the version all the same
-                info = read_commit_info(self._store, path, size=len(winner))
+                info = read_commit_info(self.store, path, size=len(winner))
         except StorageMissingError:
             detail = "a checkpoint has it, its commit file was deleted"
         operation = None if info is None else info.operation
         return Conflict("version_taken", version, operation=operation, detail=detail)
 
     def _is_taken(self, version: int) -> bool:
-        latest = list_log(self._store).latest
+        latest = list_log(self.store).latest
         if latest < version - 1:
             newest = f"the newest version is {latest}" if latest >= 0 else "the table has no version yet"
             raise LogGapError(

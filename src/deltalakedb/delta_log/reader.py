@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from deltalakedb.delta_log.checkpoint import iter_checkpoint
-from deltalakedb.delta_log.commit_file import is_large, iter_actions, iter_state, read_commit_info
+from deltalakedb.delta_log.commit_file import LogFolder, is_large, iter_actions, iter_state, read_commit_info
 from deltalakedb.delta_log.listing import Checkpoint, LogListing, list_log, newest_at
 from deltalakedb.delta_log.names import checksum_path, commit_path
 from deltalakedb.exceptions import (
@@ -42,11 +42,12 @@ from deltalakedb.protocol.properties import (
 )
 from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.txn_log import Commit, Snapshot, TxnLogReader, iso_time
-from deltalakedb.storage import ObjectMeta, Store, open_store
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
+
+    from deltalakedb.storage import ObjectMeta, Store
 
 
 #: the actions of a state without its files
@@ -70,7 +71,7 @@ def open_file_log(
     return reader
 
 
-class FileTxnLogReader(TxnLogReader):
+class FileTxnLogReader(LogFolder, TxnLogReader):
     """Reads a table's ``_delta_log``.
 
     It lists the log once, looks for newer commits when the newest version is requested, and caches the last
@@ -84,8 +85,7 @@ class FileTxnLogReader(TxnLogReader):
         *,
         store: Store | None = None,
     ) -> None:
-        #: the table's root
-        self.store = open_store(location, storage_options) if store is None else store
+        super().__init__(location, storage_options, store=store)
         self._lock = threading.RLock()
         self._listing = LogListing()
         self._states = StateBuilder(self.store)
@@ -93,14 +93,6 @@ class FileTxnLogReader(TxnLogReader):
         self._in_commit: dict[int, int | None] = {}
         #: a listing, and since when the table has in-commit timestamps
         self._since: tuple[LogListing, _Enablement | None] | None = None
-
-    def __repr__(self) -> str:
-        return f"FileTxnLogReader({self.location!r})"
-
-    @property
-    def location(self) -> str:
-        """The table's root, without credentials."""
-        return self.store.location
 
     # ---- versions ----
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
 from deltalakedb.delta_log.checkpoint_writer import CheckpointContent, write_checkpoint
-from deltalakedb.delta_log.cleanup import CleanupPlan, clean_log, retention_ms, sweep
+from deltalakedb.delta_log.cleanup import FILE_RETENTION, CleanupPlan, clean_log, retention_ms, sweep
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import TRANSACTION_FOLDER, manifest_path
 from deltalakedb.delta_log.optional_files import (
@@ -41,7 +41,7 @@ from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.store import Store, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -51,13 +51,10 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.mirror import Options
-    from deltalakedb.protocol.actions import Remove
 
 logger = logging.getLogger(__name__)
 
 
-#: how long the log remembers removed files, if the table has no property for it
-DEFAULT_RETENTION_MS = 7 * 24 * 3_600_000
 #: tables that allow V2 checkpoints get them from so many files on
 _SPLIT_FROM = 500_000
 _LEASE_MS = 2 * 60_000
@@ -243,12 +240,17 @@ def write_checkpoint_of(
 def content_of(database: Database, opened: OpenTable, rows: Iterable[pa.RecordBatch]) -> CheckpointContent:
     """What a checkpoint of an open version holds, with some rows as its files."""
     version = opened.snapshot.version
+    oldest = database_now(database) - retention_ms(opened.snapshot.metadata, FILE_RETENTION)
     return CheckpointContent(
         version=version,
         protocol=opened.snapshot.protocol,
         metadata=opened.snapshot.metadata,
         files=rows,
-        tombstones=_tombstones(database, opened),
+        tombstones=(
+            remove
+            for remove in files.tombstones(database, opened.table, version)
+            if remove.deletion_timestamp is not None and remove.deletion_timestamp > oldest
+        ),
         txns=list(snapshots.txns(database, opened.table, version).values()),
         domains=list(snapshots.domains(database, opened.table, version).values()),
     )
@@ -334,15 +336,6 @@ def _kind(opened: OpenTable) -> CheckpointKind:
     if "v2Checkpoint" not in (opened.snapshot.protocol.writer_features or ()):
         return "classic"
     return "v2" if policy == "v2" or opened.table.head.num_files >= _SPLIT_FROM else "classic"
-
-
-def _tombstones(database: Database, opened: OpenTable) -> Iterator[Remove]:
-    """Removed files whose retention has not ended."""
-    keep = retention_ms(opened.snapshot.metadata, "delta.deletedFileRetentionDuration", DEFAULT_RETENTION_MS)
-    oldest = database_now(database) - keep
-    for remove in files.tombstones(database, opened.table, opened.snapshot.version):
-        if remove.deletion_timestamp is not None and remove.deletion_timestamp > oldest:
-            yield remove
 
 
 # ---- bytes that the catalog need not keep ----------------------------------------------------------------

@@ -34,7 +34,7 @@ from deltalakedb.storage.local import LocalStore
 from deltalakedb.storage.store import Store, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
 
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
@@ -166,46 +166,41 @@ def log_differences(database: Database, table: Table, store: Store) -> list[Diff
     return [*found, *versions_ahead(database, table, store)]
 
 
-def commit_differences(
-    database: Database, table_id: int, store: Store, *, published: int, oldest: int = 0
-) -> tuple[int, list[Difference]]:
-    """Compare the bytes of every commit file with the digests that the catalog keeps.
-
-    The log must have the versions from ``oldest`` or the newest checkpoint to ``published``; later ones
-    are not published yet. Returns how many files were compared, and what differs, by version.
-    """
-    rows = reversed(commits.of_table(database, table_id))
-    return _compare(database, table_id, store, rows, published=published, oldest=oldest)
-
-
 def newest_commit_differences(database: Database, table: Table, store: Store) -> list[Difference]:
     """What is wrong with the newest published commits, by a cheap check.
 
     Readers need the commits since the newest checkpoint. One listing shows whether they exist, and their
     sizes; only the newest are read and compared by their digests.
     """
-    rows = commits.history(database, table, upto=table.published_version, limit=_MAX_LISTED)
-    return _compare(database, table.table_id, store, rows, published=table.published_version, read=_MAX_READ)[
-        1
-    ]
+    published = table.published_version
+    rows = commits.history(database, table, upto=published, limit=_MAX_LISTED)
+    found = commit_differences(
+        database, table.table_id, store, published=published, rows=rows, read=_MAX_READ
+    )
+    return found[1]
 
 
-def _compare(
+def commit_differences(
     database: Database,
     table_id: int,
     store: Store,
-    rows: Iterable[CommitRow],
     *,
     published: int,
     oldest: int = 0,
+    rows: Sequence[CommitRow] | None = None,
     read: int | None = None,
 ) -> tuple[int, list[Difference]]:
-    """Compare commit files by size, and the first ``read`` of them (or all) by their digests."""
+    """Compare the bytes of every commit file with the digests that the catalog keeps.
+
+    The log must have the versions from ``oldest`` or the newest checkpoint to ``published``; later ones
+    are not published yet. With ``read``, only so many of the ``rows`` are read, and the rest compared by
+    size. Returns how many files were compared, and what differs, by version.
+    """
     listing = list_log(store)
     # any engine may delete commit files below a checkpoint
     covered = max((v for v in listing.checkpoints if v <= published), default=-1)
     compared, found = 0, []
-    for number, row in enumerate(rows):
+    for number, row in enumerate(reversed(commits.of_table(database, table_id)) if rows is None else rows):
         if row.sha256 is None or (read is not None and row.version < covered):
             continue  # imported from a checkpoint, so there never were bytes; or not needed by readers
         there = listing.commits.get(row.version)

@@ -92,9 +92,7 @@ class Pass:
         )
 
 
-def run_once(
-    database: Database, *, checkpoints: bool = True, looked_at: dict[int, int] | None = None
-) -> Pass:
+def run_once(database: Database, *, looked_at: dict[int, int] | None = None) -> Pass:
     """Publish everything that waits, table by table, the longest waiting first; then due checkpoints.
 
     ``looked_at`` keeps, from pass to pass, the published versions by table for which none was due.
@@ -114,7 +112,7 @@ def run_once(
     report_lag(found)
     # what is not due by the numbers may be due by its age in the next pass
     ages = database.engine.config.publish.checkpoint_after_s > 0
-    for status in found if checkpoints else ():
+    for status in found:
         seen = {} if looked_at is None or ages else looked_at
         if status.checkpoint_backing_off or seen.get(status.table_id) == status.published_version:
             continue

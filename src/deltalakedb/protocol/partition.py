@@ -122,19 +122,16 @@ def equal_key(
     return tuple(spelled(name, kind) for name, kind in columns.items())
 
 
-def folder_of(column: str, text: str | None) -> str:
-    """The Hive folder of a partition value, such as ``day=2024-01-01``; null has its own word.
+def partition_path(values: Mapping[str, str | None]) -> str:
+    """The Hive folders of partition values, in order; null has its own word, and no value is an empty text.
 
     Example:
-        >>> folder_of("a b", "x/y"), folder_of("c", None)
-        ('a%20b=x%2Fy', 'c=__HIVE_DEFAULT_PARTITION__')
+        >>> partition_path({"a b": "x/y", "c": None})
+        'a%20b=x%2Fy/c=__HIVE_DEFAULT_PARTITION__'
     """
-    return f"{_quoted(column)}={HIVE_NULL if not text else _quoted(text)}"
-
-
-def partition_path(values: Mapping[str, str | None]) -> str:
-    """The Hive folders of several partition columns, in order; without any, an empty text."""
-    return "/".join(folder_of(column, text) for column, text in values.items())
+    return "/".join(
+        f"{_quoted(column)}={_quoted(text) if text else HIVE_NULL}" for column, text in values.items()
+    )
 
 
 def partition_columns(metadata: Metadata) -> list[tuple[str, str, PrimitiveType]]:

@@ -280,10 +280,10 @@ def _json_values(array: pa.Array, path: str, utc: Collection[str]) -> list[Any]:
         instant = kind.tz is not None or path in utc
         return _each(
             array.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64()),
-            lambda value: _moment_text(value, instant=instant),
+            lambda value: moment_text(value, instant=instant),
         )
     if pa.types.is_date(kind):
-        return _each(array.cast(pa.date32()).cast(pa.int32()), _day_text)
+        return _each(array.cast(pa.date32()).cast(pa.int32()), day_text)
     if pa.types.is_floating(kind):
         return _each(array, lambda value: value if math.isfinite(value) else None)
     plain = ("integer", "boolean", "decimal", "string", "large_string", "dictionary")
@@ -309,16 +309,19 @@ def _each(array: pa.Array, convert: Callable[[Any], Any]) -> list[Any]:
     return [None if value is None else convert(value) for value in array.to_pylist()]
 
 
-def _moment_text(micros: int, *, instant: bool) -> str | None:
+def moment_text(micros: int, *, instant: bool, separator: str = "T") -> str | None:
+    """A time in microseconds since 1970 as statistics have it; None beyond the years 1 to 9999."""
     try:
         moment = _EPOCH + timedelta(microseconds=micros)
     except OverflowError:
         return None
     # whole milliseconds are what other writers spell, finer times must not be cut
-    text = moment.replace(tzinfo=None).isoformat(timespec="microseconds" if micros % 1000 else "milliseconds")
+    unit = "microseconds" if micros % 1000 else "milliseconds"
+    text = moment.replace(tzinfo=None).isoformat(separator, unit)
     return f"{text}Z" if instant else text
 
 
-def _day_text(days: int) -> str | None:
+def day_text(days: int) -> str | None:
+    """A date in days since 1970; None beyond the years 1 to 9999."""
     number = days + _EPOCH_DAY
     return date.fromordinal(number).isoformat() if 1 <= number <= _LAST_DAY else None

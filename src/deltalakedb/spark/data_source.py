@@ -48,10 +48,9 @@ from deltalakedb.storage.store import is_local, open_store
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle, warn_nothing_written
 from deltalakedb.table.read.change_feed import Change, ChangeLog, Version, read_changes
-from deltalakedb.table.read.scan import Vectors, arrow_schema, conformed, known, raw_table
+from deltalakedb.table.read.scan import Vectors, arrow_schema, known, scan_files
 from deltalakedb.table.restore import missing_files
 from deltalakedb.table.roots import Root, delete_new_files, groups_of, reading, root_at
-from deltalakedb.table.scratch import ErrorContext, translate_errors
 from deltalakedb.table.write.parquet import plan_append, write_files
 
 if TYPE_CHECKING:
@@ -249,25 +248,15 @@ def _read_partition(
             if changes:
                 yield from read_changes(snapshot, changes, root, columns)
             else:
-                yield from _read_files(snapshot, adds, root, columns, predicate)
+                whole = arrow_schema(snapshot.metadata.schema_string)
+                fields = [whole.field(name).with_nullable(True).remove_metadata() for name in columns]
+                yield from scan_files(snapshot, adds, root, pa.schema(fields), predicate)
     except Exception as error:
         vectors = (dv_path(add.deletion_vector) for add in adds if add.deletion_vector is not None)
         needed = [*(add.path for add in adds), *(path for path in vectors if path is not None)]
         if not (gone := missing_files(root, needed)):
             raise
         raise _vacuumed_error(f"{gone[0]} under {root.location}") from error
-
-
-def _read_files(
-    snapshot: Snapshot, adds: Sequence[Add], root: Root, columns: list[str], predicate: str | None
-) -> Iterator[pa.RecordBatch]:
-    whole = arrow_schema(snapshot.metadata.schema_string)
-    schema = pa.schema([whole.field(name).with_nullable(True).remove_metadata() for name in columns])
-    table = raw_table(snapshot, adds, root)
-    about = ErrorContext(root.paths.table, root.location, snapshot.version, snapshot.metadata)
-    with translate_errors(about):
-        found = table.raw.scan(columns=columns, predicate=predicate)
-    return conformed(pa.RecordBatchReader.from_stream(found), schema, table)
 
 
 def _require_folder(location: str) -> None:

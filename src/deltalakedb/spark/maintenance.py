@@ -183,7 +183,7 @@ def vacuum(
         retention_hours=retention_hours,
         dry_run=dry_run,
         full=full,
-        enforce=enforce_retention_duration,
+        enforce_retention_duration=enforce_retention_duration,
     )
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from deltalakedb.exceptions import StorageMissingError, UnsupportedOperationError
-from deltalakedb.storage.store import ObjectMeta, RangeFile, Store, open_store
+from deltalakedb.storage.store import RangeFile, Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,10 +42,6 @@ class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is no
     def get_file_info(self, paths: list[str]) -> list[pafs.FileInfo]:
         return [self._info(path) for path in paths]
 
-    def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
-        found = self._store.list(selector.base_dir, recursive=selector.recursive)
-        return [_info(meta.path, meta) for meta in found]
-
     def open_input_file(self, path: str) -> pa.NativeFile:
         store, name = self._locate(path)
         size = self._sizes.get(path)
@@ -61,7 +57,8 @@ class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is no
             meta = store.head(name)
         except StorageMissingError:
             return pafs.FileInfo(path, pafs.FileType.NotFound)
-        return _info(path, meta)
+        modified = meta.modified_ms * 1_000_000
+        return pafs.FileInfo(path, pafs.FileType.File, size=meta.size, mtime_ns=modified)
 
     def _locate(self, path: str) -> tuple[Store, str]:
         """The store of a path, and its name there."""
@@ -76,11 +73,7 @@ class StoreFiles(pafs.FileSystemHandler):  # type: ignore[misc]  # pyarrow is no
         )
 
     copy_file = create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = _refuse
-    delete_file = move = open_append_stream = open_output_stream = _refuse
-
-
-def _info(path: str, meta: ObjectMeta) -> pafs.FileInfo:
-    return pafs.FileInfo(path, pafs.FileType.File, size=meta.size, mtime_ns=meta.modified_ms * 1_000_000)
+    delete_file = get_file_info_selector = move = open_append_stream = open_output_stream = _refuse
 
 
 def arrow_files(store: Store, options: Mapping[str, str] | None, sizes: Mapping[str, int]) -> pafs.FileSystem:

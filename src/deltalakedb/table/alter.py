@@ -54,10 +54,6 @@ def alter(
         scratch.submit(call.hooks, replace(commits, steps=steps))
 
 
-def add_constraints(table: TableHandle, call: Call) -> None:
-    alter(table, call, validate=True)
-
-
 def set_properties(table: TableHandle, call: Call) -> None:
     wanted, must_exist = call["properties"], call["raise_if_not_exists"]
     properties.check_properties(wanted, table=table.name)

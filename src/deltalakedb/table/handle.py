@@ -9,6 +9,7 @@ import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
+import msgspec
 from deltalake import CommitProperties, PostCommitHookProperties
 
 from deltalakedb.address import Address, parse_address
@@ -414,7 +415,18 @@ def app_transactions(properties: CommitProperties | None) -> list[Txn]:
     return [Txn(app_id=t.app_id, version=t.version, last_updated=t.last_updated) for t in given]
 
 
-_ISOLATION: Final = ("Serializable", "WriteSerializable", "SnapshotIsolation")
+#: entries that the commit sets itself, and those that have a type
+_RESERVED: Final = frozenset({"timestamp", "operation", "engineInfo"})
+
+
+class _Typed(typing.TypedDict, total=False):
+    userId: str
+    userName: str
+    userMetadata: str
+    operationParameters: dict[str, Any]
+    readVersion: typing.Annotated[int, msgspec.Meta(ge=0)]
+    isolationLevel: typing.Literal["Serializable", "WriteSerializable", "SnapshotIsolation"]
+    isBlindAppend: bool
 
 
 def _custom_metadata(properties: CommitProperties) -> dict[str, Any]:
@@ -422,36 +434,16 @@ def _custom_metadata(properties: CommitProperties) -> dict[str, Any]:
     given: Any = properties.custom_metadata
     if given is None:
         return {}
-    if not hasattr(given, "items"):
-        raise InvalidArgumentError("CommitProperties.custom_metadata must be a mapping")
-    out: dict[str, Any] = {}
-    for key, value in given.items():
-        if not isinstance(key, str):
-            raise InvalidArgumentError(f"the keys of custom_metadata must be strings, not {key!r}")
-        try:
-            out[key] = json.loads(json.dumps(value, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise InvalidArgumentError(
-                f"the value of custom_metadata[{key!r}] cannot be written as JSON: {error}"
-            ) from error
-        if (why := _refusal(key, out[key])) is not None:
-            raise InvalidArgumentError(f"custom_metadata[{key!r}] {why}")
+    if not hasattr(given, "items") or not all(isinstance(key, str) for key in given):
+        raise InvalidArgumentError(f"custom_metadata must be a mapping from texts to values, not {given!r}")
+    if reserved := _RESERVED.intersection(given):
+        raise InvalidArgumentError(f"custom_metadata[{min(reserved)!r}] is set by the commit itself")
+    try:
+        out: dict[str, Any] = json.loads(json.dumps(dict(given), allow_nan=False))
+        msgspec.convert(out, _Typed)
+    except (TypeError, ValueError, msgspec.ValidationError) as error:
+        raise InvalidArgumentError(
+            f"custom_metadata cannot be written to the log: {error}",
+            suggestion="pass JSON values; commitInfo defines the types of some entries, such as userName",
+        ) from error
     return out
-
-
-def _refusal(key: str, value: Any) -> str | None:
-    """Why an entry cannot be part of a commitInfo: its key is reserved, or needs a value of another type."""
-    match key:
-        case "timestamp" | "operation" | "engineInfo":
-            return "is set by the commit itself"
-        case "userId" | "userName" | "userMetadata" if not isinstance(value, str):
-            return "must be a string"
-        case "operationParameters" if not isinstance(value, dict):
-            return "must be an object"
-        case "readVersion" if type(value) is not int or value < 0:
-            return "must be an integer, 0 or greater"
-        case "isolationLevel" if value not in _ISOLATION:
-            return f"must be one of {', '.join(_ISOLATION)}"
-        case "isBlindAppend" if not isinstance(value, bool):
-            return "must be true or false"
-    return None

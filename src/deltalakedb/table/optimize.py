@@ -20,7 +20,6 @@ from deltalakedb.protocol.stats import column_names
 from deltalakedb.table.scratch import (
     Call,
     OpenScratchTable,
-    ScratchCommits,
     add_to_metrics,
     refuse_row_ids,
     with_metrics,
@@ -53,13 +52,13 @@ def compact(table: TableHandle, call: Call) -> str:
     where = table.where_or_all(filters)
     valid = isinstance(target, int) and target > 0
     adds, between, left_out = _to_compact(table, where, target) if valid else ([], frozenset[str](), 0)
-    plain = _plain(read)
-    shown = plain.snapshot if plain else None
-    with OpenScratchTable(table, read, adds, NOTHING, placeholders=between, shown=shown) as scratch:
-        filters = plain.filters(filters) if plain else filters
-        metrics = json.loads(scratch.run(partial(call.on, target_size=target, partition_filters=filters)))
+    plain = Unmapped(read)
+    with OpenScratchTable(table, read, adds, NOTHING, placeholders=between, shown=plain.snapshot) as scratch:
+        run = partial(call.on, target_size=target, partition_filters=plain.filters(filters))
+        metrics = json.loads(scratch.run(run))
         more = left_out - len(between)
-        scratch.submit(call.hooks, with_metrics(_read_commits(scratch, plain), more, *_COUNTED))
+        commits = scratch.read_commits().each(plain.with_logical_names)
+        scratch.submit(call.hooks, with_metrics(commits, more, *_COUNTED))
     return json.dumps(add_to_metrics(metrics, more, *_COUNTED))
 
 
@@ -70,25 +69,14 @@ def z_order(table: TableHandle, call: Call) -> str:
     # rows stay the same, so the result depends on nothing that is read
     with table.source.without_tracking():
         rows = _ordered(table, table.where_or_all(filters), ADD_COLUMNS)
-    plain = _plain(read)
-    shown = plain.snapshot if plain else None
-    with OpenScratchTable(table, read, map(add_from_row, rows), NOTHING, shown=shown) as scratch:
-        if plain is not None:
-            columns = plain.names(columns) if isinstance(columns, list) else columns
-            filters = plain.filters(filters)
-        metrics = scratch.run(partial(call.on, z_order_columns=columns, partition_filters=filters))
-        scratch.submit(call.hooks, _read_commits(scratch, plain))
+    plain = Unmapped(read)
+    adds = map(add_from_row, rows)
+    with OpenScratchTable(table, read, adds, NOTHING, shown=plain.snapshot) as scratch:
+        columns = plain.names(columns) if isinstance(columns, list) else columns
+        run = partial(call.on, z_order_columns=columns, partition_filters=plain.filters(filters))
+        metrics = scratch.run(run)
+        scratch.submit(call.hooks, scratch.read_commits().each(plain.with_logical_names))
     return str(metrics)
-
-
-def _plain(snapshot: Snapshot) -> Unmapped | None:
-    """A mapped table without its mapping: delta-rs refuses to put the files of mapped ones together."""
-    return None if mapping_mode(snapshot.metadata) == "none" else Unmapped(snapshot)
-
-
-def _read_commits(scratch: OpenScratchTable, plain: Unmapped | None) -> ScratchCommits:
-    commits = scratch.read_commits()
-    return commits if plain is None else commits.each(plain.with_logical_names)
 
 
 def _to_compact(table: TableHandle, where: Expr | None, target: int) -> tuple[list[Add], frozenset[str], int]:
@@ -163,12 +151,17 @@ _LOGICAL: Final = (
 class Unmapped:
     """A mapped table without its mapping, for operations that rewrite files and change no row.
 
+    delta-rs refuses to put the files of mapped tables together. A table without a mapping stays as it is.
     Statistics and partition values name columns physically in a mapped table's log, and so does everything
     that delta-rs makes of this one.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         metadata = snapshot.metadata
+        self._physical: dict[str, str] = {}
+        self.snapshot = snapshot
+        if mapping_mode(metadata) == "none":
+            return
         schema = parse_schema(metadata.schema_string)
         self._physical = {f.name: f.physical_name for f in schema.fields}
         configuration = {k: v for k, v in metadata.configuration.items() if not k.startswith(_LOGICAL)}
@@ -180,9 +173,7 @@ class Unmapped:
             partition_columns=tuple(self.names(metadata.partition_columns)),
             configuration=configuration,
         )
-        self.snapshot: Snapshot = replace(
-            snapshot, metadata=plain, protocol=_without_mapping(snapshot.protocol)
-        )
+        self.snapshot = replace(snapshot, metadata=plain, protocol=_without_mapping(snapshot.protocol))
 
     def names(self, columns: Sequence[Any]) -> list[Any]:
         """Columns by their physical names; what is no column stays what it is."""

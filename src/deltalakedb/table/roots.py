@@ -36,7 +36,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.protocol.dv import block_range, decode_block, inline_dv, resolve_dv
 from deltalakedb.protocol.paths import TablePaths, decode_path, encode_path, is_absolute, is_url, relative_to
 from deltalakedb.settings import Config, RemoteConfig, get_config
-from deltalakedb.storage.local import Flushes
+from deltalakedb.storage.local import Flushes, Translated
 from deltalakedb.storage.store import Store, is_local, open_store
 from deltalakedb.table.write_locks import WORK_FOLDER, make_folder, remove_folder, work_name
 
@@ -104,22 +104,22 @@ class LocalRoot(_Root):
     def move_in(self, folder: Path, names: Sequence[str], *, fsync: bool) -> list[Path]:
         """Move new files of a scratch folder to the root, all or none."""
         moved: list[Path] = []
+        flushes = Flushes()
         try:
-            for name in names:
-                target = Path(self.location) / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                if fsync:
-                    _fsync(folder / name)
-                (folder / name).rename(target)
-                moved.append(target)
-            for parent in {path.parent for path in moved} if fsync else ():
-                _fsync(parent)
-        except OSError as error:
+            with Translated("move new files to", self.location):
+                for name in names:
+                    target = Path(self.location) / name
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    (folder / name).rename(target)
+                    moved.append(target)
+                    if fsync:
+                        flushes.file(os.open(target, os.O_RDONLY), str(target))
+                        flushes.folder(str(target.parent))
+                flushes.wait()
+        except StorageError:
+            flushes.forget()
             delete_new_files(moved)
-            raise StorageError(
-                f"cannot move new files to {self.location}: {os.strerror(error.errno or 0)}",
-                suggestion="check free space and permissions; nothing was committed",
-            ) from error
+            raise
         return moved
 
     def new_files(self, *, fsync: bool, flushes: Flushes | None = None) -> LocalFiles:
@@ -207,15 +207,8 @@ class RemoteRoot(_Root):
 
     def run_all(self, transfers: Sequence[Callable[[], Any]]) -> list[Any]:
         """Run transfers in parallel; if one fails, wait for those that have begun."""
-        if not transfers:
-            return []
-        with ThreadPoolExecutor(min(self.settings.parallel, len(transfers))) as pool:
-            pending = [pool.submit(transfer) for transfer in transfers]
-            try:
-                return [found.result() for found in pending]
-            except BaseException:
-                pool.shutdown(wait=True, cancel_futures=True)
-                raise
+        with ThreadPoolExecutor(max(1, min(self.settings.parallel, len(transfers)))) as pool:
+            return list(pool.map(lambda transfer: transfer(), transfers))
 
 
 def groups_of(adds: Iterable[Add], limit: int) -> Iterator[list[Add]]:
@@ -297,14 +290,6 @@ def _delete_objects(store: Store, paths: Sequence[str]) -> None:
         logger.warning(
             "%d files of a failed write are left in %s: %s", len(paths), store.location, error.message
         )
-
-
-def _fsync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # ---- folders of scratch tables -----------------------------------------------------------------------------
@@ -460,35 +445,11 @@ ScratchFolder = LinkFolder | PathFolder | FetchFolder
 # ---- new files ---------------------------------------------------------------------------------------------
 
 
-class LocalFile:
-    """A file with a hidden name until it is finished; the caller translates OSErrors."""
-
-    def __init__(self, final: str, flushes: Flushes | None) -> None:
-        folder, _, name = final.rpartition("/")
-        self._final, self._hidden, self._flushes = final, f"{folder}/.{name}.tmp", flushes
-        self.file: IO[bytes] = open(self._hidden, "xb", buffering=_BUFFER)  # noqa: PTH123, SIM115
-
-    def finish(self) -> tuple[int, int]:
-        """Complete and rename the file; return its size and modification time in epoch milliseconds."""
-        self.file.flush()
-        handle = self.file.fileno()
-        stat = os.fstat(handle)
-        # No reader looks for the file before its commit, which waits until it is on disk. So rename it
-        # before it is flushed: one journal write of the file system then covers both.
-        os.rename(self._hidden, self._final)  # noqa: PTH104
-        if self._flushes is not None:
-            self._flushes.file(os.dup(handle), self._final)
-        self.file.close()
-        return stat.st_size, stat.st_mtime_ns // 1_000_000
-
-    def discard(self) -> None:
-        with suppress(Exception):
-            self.file.close()
-        delete_new_files([Path(self._hidden), Path(self._final)])
-
-
 class LocalFiles:
-    """New files below a local root; ``settle``, or the caller's ``flushes``, wait until they are on disk."""
+    """New files below a local root, which have a hidden name until they are finished.
+
+    ``settle``, or the caller's ``flushes``, wait until they are on disk. The caller translates OSErrors.
+    """
 
     #: maximum number of open files
     most_open: Final = 64
@@ -500,12 +461,28 @@ class LocalFiles:
         self._flushes = (flushes or self._own) if fsync else None
         self._folders: set[str] = set()
 
-    def begin(self, path: str) -> LocalFile:
-        final = f"{self._root}/{path}"
-        folder = final.rpartition("/")[0] or "/"
-        if folder not in self._folders:
-            self._make_folder(folder)
-        return LocalFile(final, self._flushes)
+    def begin(self, path: str) -> IO[bytes]:
+        folder, _, name = f"{self._root}/{path}".rpartition("/")
+        if (folder or "/") not in self._folders:
+            self._make_folder(folder or "/")
+        return open(f"{folder}/.{name}.tmp", "xb", buffering=_BUFFER)  # noqa: PTH123
+
+    def finish(self, path: str, file: Any) -> tuple[int, int]:
+        """Complete and rename a file; return its size and modification time in epoch milliseconds."""
+        file.flush()
+        stat, final = os.fstat(file.fileno()), f"{self._root}/{path}"
+        # No reader looks for the file before its commit, which waits until it is on disk. So rename it
+        # before it is flushed: one journal write of the file system then covers both.
+        os.rename(file.name, final)  # noqa: PTH104
+        if self._flushes is not None:
+            self._flushes.file(os.dup(file.fileno()), final)
+        file.close()
+        return stat.st_size, stat.st_mtime_ns // 1_000_000
+
+    def discard(self, path: str, file: Any) -> None:
+        with suppress(Exception):
+            file.close()
+        delete_new_files([Path(file.name), Path(f"{self._root}/{path}")])
 
     def settle(self) -> None:
         """Wait until all files are on disk, or in the store."""
@@ -531,21 +508,6 @@ class LocalFiles:
                 self._flushes.folder(one)
 
 
-class RemoteFile:
-    """An object that becomes visible when it is finished."""
-
-    def __init__(self, files: RemoteFiles, upload: Upload) -> None:
-        self._files, self.file = files, upload
-
-    def finish(self) -> tuple[int, int]:
-        self._files.complete(self.file)
-        return self.file.tell(), time.time_ns() // 1_000_000
-
-    def discard(self) -> None:
-        with suppress(StorageError):
-            self.file.discard()
-
-
 class RemoteFiles:
     """New objects below a remote root, uploaded while they are written and completed in the background."""
 
@@ -559,14 +521,19 @@ class RemoteFiles:
         self._pool = ThreadPoolExecutor(parallel, "deltasql-upload")
         self._pending: deque[Future[None]] = deque()
 
-    def begin(self, path: str) -> RemoteFile:
-        return RemoteFile(self, self._store.begin(path))
+    def begin(self, path: str) -> Upload:
+        return self._store.begin(path)
 
-    def complete(self, upload: Upload) -> None:
+    def finish(self, path: str, file: Any) -> tuple[int, int]:  # noqa: ARG002
         """Complete an upload in the background; ``settle`` raises its error at the latest."""
         while len(self._pending) >= self._parallel:
             self._pending.popleft().result()
-        self._pending.append(self._pool.submit(_complete, upload))
+        self._pending.append(self._pool.submit(_complete, file))
+        return file.tell(), time.time_ns() // 1_000_000
+
+    def discard(self, path: str, file: Any) -> None:  # noqa: ARG002
+        with suppress(StorageError):
+            file.discard()
 
     def settle(self) -> None:
         while self._pending:
@@ -588,9 +555,7 @@ def _complete(upload: Upload) -> None:
         raise
 
 
-#: a file that is not visible before it is finished
-NewFile = LocalFile | RemoteFile
-#: the new files of one write: ``begin`` each, then ``settle`` or ``remove`` them all
+#: the new files of one write: ``begin`` and ``finish`` each, then ``settle`` or ``remove`` them all
 NewFiles = LocalFiles | RemoteFiles
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -59,23 +60,6 @@ class _Operation:
         method.__name__, method.__qualname__ = name, f"{owner.__qualname__}.{name}"
         method.__signature__ = signature  # type: ignore[attr-defined]
         setattr(owner, name, method)
-
-
-def _load_cdf(table: TableHandle, call: Call) -> RecordBatchReader:
-    return RecordBatchReader.from_arrow(change_feed.load_cdf(table, **call.arguments))
-
-
-def _restore(table: TableHandle, call: Call) -> str:
-    return json.dumps(restore.restore(table, **call.options, hooks=call.hooks).metrics)
-
-
-def _repair(table: TableHandle, call: Call) -> str:
-    return json.dumps(restore.repair(table, **call.options, hooks=call.hooks))
-
-
-def _vacuum(table: TableHandle, call: Call) -> list[str]:
-    options = call.options
-    return vacuum(table, enforce=options.pop("enforce_retention_duration"), **options)
 
 
 def _write(table: TableHandle, call: Call) -> None:
@@ -179,7 +163,8 @@ class RawSqlTable:
 
     def file_uris(self, file_pruning_predicate: Any = None) -> list[str]:
         where = self.handle.where(file_pruning_predicate, files_only=True)
-        return scan.file_uris(self.handle.source, self.handle.root, where)
+        found = self.handle.source.scan(("path",), where).column("path").to_pylist()
+        return self.handle.root.paths.resolve_all(found)
 
     def get_active_partitions(self, file_pruning_predicate: Any = None) -> set[frozenset[tuple[str, Any]]]:
         where = self.handle.where(file_pruning_predicate, files_only=True)
@@ -202,7 +187,10 @@ class RawSqlTable:
         reader = pa.RecordBatchReader.from_batches(VECTOR_SCHEMA, Vectors(root).kept(source.adds()))
         return RecordBatchReader.from_arrow(reader)
 
-    load_cdf = _Operation(_load_cdf, refresh=False)
+    load_cdf = _Operation(
+        lambda table, call: RecordBatchReader.from_arrow(change_feed.load_cdf(table, **call.arguments)),
+        refresh=False,
+    )
 
     def scan(self, columns: list[str] | None = None, predicate: str | None = None) -> RecordBatchReader:
         return RecordBatchReader.from_arrow(rows(self.handle, columns, predicate))
@@ -227,12 +215,16 @@ class RawSqlTable:
     compact_optimize = _Operation(optimize.compact)
     z_order_optimize = _Operation(optimize.z_order)
     create_write_transaction = _Operation(dml.commit_existing_files)
-    restore = _Operation(_restore)
-    repair = _Operation(_repair)
-    vacuum = _Operation(_vacuum, refresh=False)
+    restore = _Operation(
+        lambda table, call: json.dumps(restore.restore(table, **call.options, hooks=call.hooks).metrics)
+    )
+    repair = _Operation(
+        lambda table, call: json.dumps(restore.repair(table, **call.options, hooks=call.hooks))
+    )
+    vacuum = _Operation(lambda table, call: vacuum(table, **call.options), refresh=False)
     add_columns = add_feature = drop_constraints = drop_column_not_null = _Operation(alter.alter)
     set_table_name = set_table_description = set_column_metadata = add_columns
-    add_constraints = _Operation(alter.add_constraints)
+    add_constraints = _Operation(partial(alter.alter, validate=True))
     set_table_properties = _Operation(alter.set_properties)
 
     def merge_execute(self, merge_builder: MergePlan) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.delta_log.cleanup import retention_ms, sweep
+from deltalakedb.delta_log.cleanup import FILE_RETENTION, retention_ms, sweep
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     ConflictError,
@@ -21,7 +21,6 @@ from deltalakedb.mirror.clocks import checked_clock
 from deltalakedb.mirror.drift import ADOPT, FOREIGN_COMMITS, require_no_foreign_commits
 from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, check_writable
 from deltalakedb.protocol.paths import decode_path, encode_path
-from deltalakedb.protocol.properties import DAY_MS
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.storage.store import ObjectMeta, is_local, open_store
 from deltalakedb.table.arguments import whole_number
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.protocol.actions import Action
 
-DELETED_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
-DEFAULT_RETENTION_MS: Final = 7 * DAY_MS
 _HOUR_MS: Final = 3_600_000
 #: files that are deleted between two checks of what is live
 _BATCH: Final = 1_000
@@ -105,15 +102,15 @@ def vacuum(
     *,
     dry_run: bool,
     retention_hours: int | None,
-    enforce: bool,
+    enforce_retention_duration: bool,
     full: bool,
     keep_versions: Sequence[int] | None = None,
     commit_properties: deltalake.CommitProperties | None = None,
 ) -> list[str]:
     """Delete (or list) data files that no retained version references, whichever version is open.
 
-    To ``enforce`` is to refuse a shorter retention than the table's property asks for. A ``full`` vacuum also
-    deletes files below the root that no version references.
+    ``enforce_retention_duration`` refuses a shorter retention than the table's property asks for. A ``full``
+    vacuum also deletes files below the root that no version references.
     """
     why = "vacuum deletes files immediately, which a transaction could not undo"
     table.require_live(why, "vacuum outside of the transaction")
@@ -126,6 +123,7 @@ def vacuum(
         coordinator.handle_foreign_commits(table.row)
         table.update()
     require_no_foreign_commits(table.database, table.row, table.root.options)
+    enforce = enforce_retention_duration
     run = plan_vacuum(table, retention_hours, keep_versions, enforce=enforce, full=full, dry_run=dry_run)
     if dry_run:
         return list(run.files)
@@ -167,7 +165,7 @@ def plan_vacuum(
     source = table.source
     if not isinstance(source, SqlSource):  # the newest version is always in SQL
         raise UnsupportedOperationError("only the newest version can be vacuumed", table=table.name)
-    shortest = retention_ms(source.snapshot.metadata, DELETED_FILE_RETENTION, DEFAULT_RETENTION_MS)
+    shortest = retention_ms(source.snapshot.metadata, FILE_RETENTION)
     retention = shortest if retention_hours is None else _hours(retention_hours) * _HOUR_MS
     if enforce and retention < shortest:
         raise InvalidArgumentError(

@@ -159,21 +159,25 @@ def scan(
     """Rows through delta-rs: right for every feature that delta-rs reads."""
     whole = arrow_schema(source.snapshot.metadata.schema_string, large=large)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
-    groups = root.groups(source.adds(where))
-    snapshot = source.snapshot
-    about = ErrorContext(None, root.location, snapshot.version, snapshot.metadata)
+    groups, snapshot = root.groups(source.adds(where)), source.snapshot
 
     def rows(adds: list[Add]) -> Iterator[pa.RecordBatch]:
-        table = raw_table(source.snapshot, adds, root)
-        with translate_errors(about):
-            found = table.raw.scan(columns=columns, predicate=predicate)
-        reader = pa.RecordBatchReader.from_stream(found)
-        return guarded(conformed(reader, schema, table), adds, root, snapshot.version)
+        return guarded(scan_files(snapshot, adds, root, schema, predicate), adds, root, snapshot.version)
 
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
     first = rows(next(groups))
     rest = (batch for adds in groups for batch in rows(adds))
     return pa.RecordBatchReader.from_batches(schema, chain(first, rest))
+
+
+def scan_files(
+    snapshot: Snapshot, adds: Iterable[Add], root: Root, schema: pa.Schema, predicate: str | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of some files that match a predicate, in the types of a schema."""
+    table = raw_table(snapshot, adds, root)
+    with translate_errors(ErrorContext(root.table, root.location, snapshot.version, snapshot.metadata)):
+        found = table.raw.scan(columns=schema.names, predicate=predicate)
+    return conformed(pa.RecordBatchReader.from_stream(found), schema, table)
 
 
 def conformed(reader: pa.RecordBatchReader, schema: pa.Schema, *held: RawTable) -> Iterator[pa.RecordBatch]:
@@ -206,10 +210,6 @@ def check_files(source: Source, root: Root) -> None:
     root.paths.resolve_all(found.column("path").to_pylist())
     if any(found.column("dv_id").to_pylist()):
         check_locations(source.adds(), root.paths)
-
-
-def file_uris(source: Source, root: Root, where: Expr | None) -> list[str]:
-    return root.paths.resolve_all(source.scan(("path",), where).column("path").to_pylist())
 
 
 def partitions(source: Source, where: Expr | None) -> Sequence[dict[str, str | None]]:

@@ -9,9 +9,7 @@ import uuid
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -26,7 +24,7 @@ from deltalakedb.exceptions import (
     SchemaError,
     UnsupportedOperationError,
 )
-from deltalakedb.protocol.actions import Add, Metadata, Protocol
+from deltalakedb.protocol.actions import Add, Metadata, Protocol, StringMap
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.features import check_writable, reader_features, writer_features
 from deltalakedb.protocol.json_text import ExactFloat, encode_json
@@ -43,6 +41,7 @@ from deltalakedb.protocol.schema import (
     parse_schema,
 )
 from deltalakedb.protocol.stats import stats_leaves
+from deltalakedb.protocol.stats_columns import day_text, moment_text
 from deltalakedb.storage.local import Flushes, Translated
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from deltalake import WriterProperties
 
     from deltalakedb.protocol.txn_log import Snapshot
-    from deltalakedb.table.roots import NewFile, NewFiles, Root
+    from deltalakedb.table.roots import NewFiles, Root
 
 TARGET_FILE_SIZE: Final = "delta.targetFileSize"
 _DEFAULT_TARGET: Final = 100 * 1024 * 1024
@@ -71,9 +70,6 @@ _MAPPING: Final = "delta.columnMapping."
 #: options without an effect on data files, and those that are read here
 _SILENT: Final = frozenset({"commit_properties", "post_commithook_properties", "storage_options", "mode"})
 _READ: Final = frozenset({"partition_by", "target_file_size", "writer_properties"})
-#: the key of a cached check, since a protocol cannot be hashed
-_FIELDS: Final = ("min_reader_version", "min_writer_version", "reader_features", "writer_features")
-_PROTOCOL: Final = attrgetter(*_FIELDS)
 
 
 class StatLeaf(NamedTuple):
@@ -123,8 +119,6 @@ class ParquetOptions(NamedTuple):
     suffix: str
     #: rows in a row group
     rows: int
-    #: bytes of a string that statistics keep
-    truncate: int
 
     def without(self, columns: Sequence[str], odd: frozenset[int]) -> dict[str, Any]:
         """The keyword arguments for a file whose ``odd`` columns have neither statistics nor a dictionary."""
@@ -132,7 +126,7 @@ class ParquetOptions(NamedTuple):
         if odd:
             rest = [name for number, name in enumerate(columns) if number not in odd]
             writer["write_statistics"] = rest
-            writer["use_dictionary"] = rest if writer.get("use_dictionary", True) else False
+            writer["use_dictionary"] = rest
         return writer
 
 
@@ -169,7 +163,7 @@ def plan_append(
             raise _not_direct("the table has column mapping")
     if metadata.format.provider != "parquet":
         raise _not_direct(f"the table's files are {metadata.format.provider}")
-    _check_protocol(_PROTOCOL(snapshot.protocol), frozenset(also))
+    _check_protocol(snapshot.protocol, also)
     indexed, named = (metadata.configuration.get(key) for key in (INDEXED_COLUMNS, STATS_COLUMNS))
     return AppendPlan(
         _plan(metadata.schema_string, metadata.partition_columns, indexed, named, arrow_schema),
@@ -202,14 +196,12 @@ def _check_options(options: Mapping[str, Any], partitioned_by: tuple[str, ...]) 
         raise _not_direct(f"the option target_file_size is {size!r}")
 
 
-@lru_cache(maxsize=128)
-def _check_protocol(values: tuple[Any, ...], also: frozenset[str]) -> None:
-    protocol = Protocol(**dict(zip(_FIELDS, values, strict=True)))
+def _check_protocol(protocol: Protocol, also: Collection[str]) -> None:
     needed = writer_features(protocol) | reader_features(protocol)
-    if unknown := needed - _KNOWN - also:
+    if unknown := needed - _KNOWN - set(also):
         raise _not_direct(f"the table needs {', '.join(sorted(unknown))}")
     try:
-        check_writable(protocol, also=also | {"identityColumns"})
+        check_writable(protocol, also={*also, "identityColumns"})
     except DeltaSqlError as e:
         raise _not_direct(e.message) from e
 
@@ -377,15 +369,8 @@ _CODECS: Final[Mapping[str, tuple[str, str, range]]] = {
     "ZSTD": ("zstd", ".zstd", range(1, 23)),
     "LZ4_RAW": ("lz4", ".lz4raw", range(0)),
 }
-#: properties that are positive numbers -> pyarrow's names
-_NUMBERS: Final = {
-    "data_page_size_limit": "data_page_size",
-    "dictionary_page_size_limit": "dictionary_pagesize_limit",
-    "write_batch_size": "write_batch_size",
-    "max_row_group_size": None,
-    "statistics_truncate_length": None,
-}
 _ROWS: Final = 1024 * 1024
+#: bytes of a string that statistics keep, as in delta-rs
 _TRUNCATE: Final = 64
 _COMMON: Final[Mapping[str, Any]] = {
     # the table's schema defines the columns; a copy in each file would only cost space
@@ -393,13 +378,16 @@ _COMMON: Final[Mapping[str, Any]] = {
     # as Spark and delta-rs do: 4 or 8 bytes for short decimals
     "store_decimal_as_integer": True,
 }
-_DEFAULT: Final = ParquetOptions({**_COMMON, "compression": "snappy"}, ".snappy.parquet", _ROWS, _TRUNCATE)
+_DEFAULT: Final = ParquetOptions({**_COMMON, "compression": "snappy"}, ".snappy.parquet", _ROWS)
 
 
 def parquet_options(properties: WriterProperties | None) -> ParquetOptions:
-    """The options for writer properties; UnsupportedOperationError if pyarrow has no such options."""
+    """The options for writer properties; UnsupportedOperationError for those that are left to delta-rs."""
     if properties is None:
         return _DEFAULT
+    others = [name for name, value in vars(properties).items() if value not in (None, {})]
+    if others := sorted({*others} - {"compression", "max_row_group_size"}):
+        raise _unwritable(", ".join(others))
     # as in delta-rs, properties without a compression mean no compression
     match = _COMPRESSION.fullmatch(properties.compression or "UNCOMPRESSED")
     codec = _CODECS.get(match[1]) if match else None
@@ -408,28 +396,10 @@ def parquet_options(properties: WriterProperties | None) -> ParquetOptions:
     writer: dict[str, Any] = {**_COMMON, "compression": codec[0]}
     if match[2] is not None:
         writer["compression_level"] = int(match[2])
-    for theirs, ours in _NUMBERS.items():
-        if (number := getattr(properties, theirs)) is not None:
-            if number < 1:
-                raise _unwritable(f"{theirs} {number}")
-            if ours is not None:
-                writer[ours] = number
-    for name in ("data_page_row_count_limit", "column_properties"):
-        if getattr(properties, name) not in (None, {}):
-            raise _unwritable(name)
-    if (column := properties.default_column_properties) is not None:
-        bloom = column.bloom_filter_properties
-        if bloom is not None and bloom.set_bloom_filter_enabled is not False:
-            raise _unwritable("bloom_filter_properties")
-        if column.encoding is not None:
-            raise _unwritable(f"encoding {column.encoding}")
-        if column.statistics_enabled not in (None, "CHUNK", "PAGE"):
-            raise _unwritable(f"statistics_enabled {column.statistics_enabled}")
-        writer["write_page_index"] = column.statistics_enabled == "PAGE"
-        if column.dictionary_enabled is not None:
-            writer["use_dictionary"] = column.dictionary_enabled
-    rows, truncate = properties.max_row_group_size, properties.statistics_truncate_length
-    return ParquetOptions(writer, f"{codec[1]}.parquet", rows or _ROWS, truncate or _TRUNCATE)
+    rows = properties.max_row_group_size
+    if rows is not None and rows < 1:
+        raise _unwritable(f"max_row_group_size {rows}")
+    return ParquetOptions(writer, f"{codec[1]}.parquet", rows or _ROWS)
 
 
 def _unwritable(what: str) -> UnsupportedOperationError:
@@ -447,8 +417,6 @@ PENDING_BYTES: Final = 256 * _MIB
 _NEARLY: Final = 0.9
 #: Parquet writers drop the bounds of longer values
 _LONGEST: Final = 4096
-_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: data with a schema to look at
 Rows: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -625,14 +593,14 @@ class _OpenFile:
     """A file that is being written."""
 
     def __init__(
-        self, path: str, new: NewFile, values: Mapping[str, str | None], plan: AppendPlan, odd: frozenset[int]
+        self, path: str, files: NewFiles, values: StringMap, plan: AppendPlan, odd: frozenset[int]
     ) -> None:
-        self.path, self.file, self.values, self.odd = path, new.file, values, odd
+        self.path, self.values, self.odd = path, values, odd
         #: bounds of strings that are too long for a footer, and what columns of floating point hold
         self.long: dict[int, _Pair] = {}
         self.floats: dict[int, FloatColumn] = {}
         self.footers: list[pq.FileMetaData] = []
-        self._new = new
+        self._files, self.file = files, files.begin(path)
         try:
             self.writer = pq.ParquetWriter(
                 self.file,
@@ -641,19 +609,19 @@ class _OpenFile:
                 **plan.parquet.without(plan.table.parquet_columns, odd),
             )
         except BaseException:
-            new.discard()
+            files.discard(path, self.file)
             raise
 
     def finish(self) -> tuple[int, int]:
         self.writer.close()
-        return self._new.finish()
+        return self._files.finish(self.path, self.file)
 
     def discard(self) -> None:
         with contextlib.suppress(Exception):
             self.writer.close()
         # else a writer that could not close tries again when it is collected, and reports an error
         self.writer.is_open = False
-        self._new.discard()
+        self._files.discard(self.path, self.file)
 
 
 class _FileSet:
@@ -738,7 +706,7 @@ class _FileSet:
         partition.files += 1
         path = f"{partition_path(values)}/{name}" if key else name
         with self._translated(path):
-            opened = _OpenFile(path, self._files.begin(path), values, self._plan, partition.odd)
+            opened = _OpenFile(path, self._files, values, self._plan, partition.odd)
         self._open[key] = opened
         return opened
 
@@ -749,7 +717,7 @@ class _FileSet:
         self._written.append(opened.path)
         del self._open[key]
         floats = {column: opened.floats[column] for column in opened.odd}
-        stats = _file_stats(opened.footers[0], self._plan, opened.long, floats)
+        stats = _file_stats(opened.footers[0], self._plan.table, opened.long, floats)
         path = encode_path(opened.path)
         self._adds.append(
             Add(path=path, partition_values=opened.values, size=size, modification_time=modified, stats=stats)
@@ -813,14 +781,14 @@ def float_columns(table: pa.Table, leaves: Sequence[StatLeaf]) -> dict[int, Floa
 
 
 def _file_stats(
-    footer: pq.FileMetaData, plan: AppendPlan, long: Mapping[int, _Pair], floats: Mapping[int, FloatColumn]
+    footer: pq.FileMetaData, table: WritePlan, long: Mapping[int, _Pair], floats: Mapping[int, FloatColumn]
 ) -> str:
     """The ``stats`` of an add action, by a footer without ``long`` bounds and ``floats``."""
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    for leaf in plan.table.leaves:
+    for leaf in table.leaves:
         pair = long.get(leaf.column)
         missing = 0
         if (known := floats.get(leaf.column)) is not None:
@@ -832,7 +800,7 @@ def _file_stats(
                 pair = _wider(pair, _plain(leaf, found.min_raw, found.max_raw))
         _put(nulls, leaf.path, missing)
         if pair is not None:
-            low, high = _json_bounds(leaf, pair, plan.parquet.truncate)
+            low, high = _json_bounds(leaf, pair)
             if low is not None:
                 _put(lowest, leaf.path, low)
             if high is not None and not (known is not None and known.nan):
@@ -859,39 +827,24 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     values[path[-1]] = value
 
 
-def _json_bounds(leaf: StatLeaf, pair: _Pair, truncate: int) -> _Pair:
+def _json_bounds(leaf: StatLeaf, pair: _Pair) -> _Pair:
     """A pair of bounds as JSON values, None for one that cannot be written."""
     match leaf.kind:
         case "string":
-            return _cut(pair[0], truncate), _cut_up(pair[1], truncate)
+            return _cut(pair[0]), _cut_up(pair[1])
         case "float" | "double":
             low, high = (bound if math.isfinite(bound) else None for bound in pair)
         case "date":
-            low, high = map(_day, pair)
+            low, high = map(day_text, pair)
         case "timestamp" | "timestamp_ntz":
-            low, high = (_moment(bound, leaf.kind) for bound in pair)
+            instant = leaf.kind == "timestamp"
+            between = "T" if instant else " "
+            low, high = (moment_text(bound, instant=instant, separator=between) for bound in pair)
         case "decimal":
             low, high = (_decimal(bound, leaf.scale) for bound in pair)
         case _:
             return pair
     return low, high
-
-
-def _day(days: int) -> str | None:
-    try:
-        return date.fromordinal(_EPOCH_ORDINAL + days).isoformat()
-    except (ValueError, OverflowError):
-        return None
-
-
-def _moment(micros: int, kind: str) -> str | None:
-    try:
-        moment = _EPOCH + timedelta(microseconds=micros)
-    except OverflowError:
-        return None
-    unit = "microseconds" if micros % 1000 else "milliseconds"
-    text = moment.replace(tzinfo=None).isoformat("T" if kind == "timestamp" else " ", unit)
-    return f"{text}Z" if kind == "timestamp" else text
 
 
 def _decimal(unscaled: int, scale: int) -> Any:
@@ -901,18 +854,18 @@ def _decimal(unscaled: int, scale: int) -> Any:
     return ExactFloat(f"{'-' if unscaled < 0 else ''}{digits[:-scale]}.{digits[-scale:]}")
 
 
-def _cut(value: bytes, length: int) -> str | None:
-    """The longest whole characters in so many bytes: never more than the value itself."""
-    text = value[:length].decode("utf-8", "ignore")
+def _cut(value: bytes) -> str:
+    """The longest whole characters that statistics keep: never more than the value itself."""
+    text = value[:_TRUNCATE].decode("utf-8", "ignore")
     # the first character alone may be longer
     return text if text or not value else value.decode()
 
 
-def _cut_up(value: bytes, length: int) -> str:
-    """A text of so many bytes that is not less than the value, or the whole value if there is none."""
-    if len(value) <= length:
+def _cut_up(value: bytes) -> str:
+    """A text that statistics keep and that is not less than the value; the value itself if there is none."""
+    if len(value) <= _TRUNCATE:
         return value.decode()
-    text = value[:length].decode("utf-8", "ignore")
+    text = value[:_TRUNCATE].decode("utf-8", "ignore")
     for end in range(len(text), 0, -1):
         with contextlib.suppress(ValueError):  # the next code point may be no character
             letter, following = text[end - 1], chr(ord(text[end - 1]) + 1)
