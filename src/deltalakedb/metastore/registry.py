@@ -203,11 +203,17 @@ def require_location(table: Table, location: str) -> None:
 def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     """Lock the heads of tables until the transaction ends, in the order of their ids to avoid deadlocks."""
     ids = sorted(set(table_ids))
-    sql = session.sql("snapshots", "lock").expand(len(ids)).then(session.dialect.lock_rows)
-    rows = session.rows(sql, ids)
-    if rows and rows[0][-1] is not None:
-        session.set_clock(max(row[-1] for row in rows))
-    return {row[0]: LockedTable(table_from_row(row), *row[TABLE_COLUMNS:-1]) for row in rows}
+    found: dict[int, Row] = {}
+    for statement in session.all_sql("snapshots", "lock"):
+        for row in session.rows(statement.expand(len(ids)).then(session.dialect.lock_rows), ids):
+            found[row[0]] = (*found.get(row[0], row[:1]), *row[1:])
+    if clocks := [row[-1] for row in found.values() if row[-1] is not None]:
+        session.set_clock(max(clocks))
+    out = {}
+    for table_id, (*row, published, published_all, paused, _) in found.items():
+        table = table_from_row((*row[: TABLE_COLUMNS - 1], published))
+        out[table_id] = LockedTable(table, *row[TABLE_COLUMNS - 1 :], published_all, paused)
+    return out
 
 
 def set_comment(db: SessionSource, name: str, comment: str | None) -> None:

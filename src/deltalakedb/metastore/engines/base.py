@@ -61,6 +61,8 @@ class Dialect:
     ids: str
     #: appended to the query that locks heads
     lock_rows: str = ""
+    #: only one process has the database open: no other one changes it between a commit and its publishing
+    exclusive: bool = False
     #: a blind append is one statement, so that no head stays locked during round trips to the client
     fast_append: bool = False
     #: statements to run before and after a bulk load, outside of a transaction
