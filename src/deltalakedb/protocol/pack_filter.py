@@ -146,10 +146,12 @@ class PackFilter:
         def within(spans: Sequence[_Span | None]) -> _Within:
             known = [span for span in spans if span is not None]
             if domain is None or len(known) < len(spans):  # any value may do
-                return _Within(low, high, (), None)
+                return _Within(low, high, domain)
             if len(known) > 1:
                 known.sort(key=lambda span: (span.high, span.low))
-            return _Within(low, high, tuple(known), domain)
+            lasts = [span.high for span in known if span.high is not None]
+            firsts = [span.low for span in known if span.low is not None]
+            return _Within(low, high, domain, lasts, firsts, known[0].strict)
 
         def span(op: str, value: Any) -> _Span | None:
             return _span(op, value, kind, no_nan, is_part=is_part)
@@ -200,8 +202,11 @@ class _Within(NamedTuple):
 
     low: str
     high: str
-    spans: tuple[_Span, ...]
     domain: str | None
+    #: of each span, what a minimum must not exceed and what a maximum must reach
+    lasts: Sequence[Any] = ()
+    firsts: Sequence[Any] = ()
+    strict: bool = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -209,13 +214,7 @@ class _Within(NamedTuple):
 
     @property
     def zone_names(self) -> frozenset[str]:
-        return frozenset(name for name, limits in self.sides if limits)
-
-    @property
-    def sides(self) -> tuple[tuple[str, list[Any]], tuple[str, list[Any]]]:
-        """The minima with what they must not exceed, and the maxima with what they must reach."""
-        lasts = [s.high for s in self.spans if s.high is not None]
-        return (self.low, lasts), (self.high, [s.low for s in self.spans if s.low is not None])
+        return frozenset(n for n, ends in ((self.low, self.lasts), (self.high, self.firsts)) if ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,9 +272,8 @@ class _ZoneView:
         return np.ones(self.count, bool) if zone is None else ~zone.known | (zone.high != 0)
 
     def values(self, node: _Within) -> Mask:
-        sides = node.sides
-        low, high = (self._side(*side, node.domain, end) for end, side in enumerate(sides))
-        return _meet(low, high, self.count)
+        low = self._side(node.low, node.lasts, node.domain, 0)
+        return _meet(low, self._side(node.high, node.firsts, node.domain, 1), self.count)
 
     def _side(self, name: str, limits: Sequence[Any], domain: str | None, end: int) -> _Side | None:
         zone = self._zones.get(name)
@@ -308,13 +306,10 @@ class _FileView:
         return np.zeros(self.count, bool) if column.missing is None else column.missing
 
     def values(self, node: _Within) -> Mask:
-        low, high = (
-            self._side(name, limits, node, side)
-            for (name, limits), side in zip(node.sides, (_HIGH, _LOW), strict=True)
-        )
-        mask = _meet(low, high, self.count)
+        low = self._side(node.low, node.lasts, node, _HIGH)
+        mask = _meet(low, self._side(node.high, node.firsts, node, _LOW), self.count)
         # both columns of bounds know which files hold nothing but nulls
-        column = next((c for name in sorted(node.names) if (c := self._load(name)) is not None), None)
+        column = (self._load(node.low) if node.lasts or not node.firsts else None) or self._load(node.high)
         empty = None if column is None else column.empty
         return mask if empty is None else mask & ~empty
 
@@ -324,8 +319,7 @@ class _FileView:
             return None
         if domain_of(column.kind) != node.domain:
             return None
-        strict = node.spans[0].strict
-        return _Side(column.u, column.missing, [_limit(column, limit, side, strict) for limit in limits])
+        return _Side(column.u, column.missing, [_limit(column, x, side, node.strict) for x in limits])
 
 
 def _limit(column: ColumnData, limit: Any, side: int, strict: bool = False) -> int:

@@ -82,6 +82,7 @@ _KEPT: Final = 24
 _MAX_PREFIX: Final = 1024
 _MAX_LIST: Final = 256
 _SAVING: Final = 0.6
+_SHORT: Final = 1024
 _DIGITS: Final = 18
 #: of these, writers round neither minima nor maxima
 _EXACT: Final = frozenset({"int", "date", "decimal"})
@@ -563,9 +564,17 @@ def _texts_blob(array: pa.Array) -> bytes:
     if array.null_count:  # bytes below a null may be anything
         keep = np.repeat(valid, np.diff(offsets))
         data = data[keep]
-    packed: bytes = _zstd.compress(lengths, asbytes=True)
-    content: bytes = _zstd.compress(np.ascontiguousarray(data), asbytes=True)
+    packed, content = (_squeezed(np.ascontiguousarray(part)) for part in (lengths, data))
     return _BLOCK.pack(_VERSION, len(array), len(packed), len(data)) + packed + content
+
+
+def _squeezed(data: Numbers) -> bytes:
+    """Data, compressed if it is long."""
+    return cast(bytes, _zstd.compress(data, asbytes=True)) if data.nbytes > _SHORT else data.tobytes()
+
+
+def _unsqueezed(data: memoryview, size: int) -> memoryview:
+    return memoryview(_zstd.decompress(data, size)) if size > _SHORT else data
 
 
 def _blob_texts(blob: bytes | memoryview, kind: pa.DataType) -> pa.Array:
@@ -573,8 +582,8 @@ def _blob_texts(blob: bytes | memoryview, kind: pa.DataType) -> pa.Array:
     version, count, packed, size = _BLOCK.unpack_from(blob)
     _check_version(version)
     view = memoryview(blob)[_BLOCK.size :]
-    lengths = np.frombuffer(_zstd.decompress(view[:packed], 4 * count), "<i4")
-    content = _zstd.decompress(view[packed:], size)
+    lengths = np.frombuffer(_unsqueezed(view[:packed], 4 * count), "<i4")
+    content = _unsqueezed(view[packed:], size)
     missing = lengths < 0
     return _text_array(np.maximum(lengths, 0), content, missing if missing.any() else None, kind)
 

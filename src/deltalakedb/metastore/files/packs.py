@@ -120,7 +120,7 @@ def columns_of(
             f" WHERE p.first_id IN ({marks[0]}) AND c.first_id = p.first_id AND c.name IN ({marks[1]})"
         )
         found: dict[tuple[int, int], dict[str, bytes]] = {}
-        for first, last, name, crc, data in session.rows(sql, (*(p.first_id for p in part), *names)):
+        for first, last, name, crc, data in session.blobs(sql, (*(p.first_id for p in part), *names)):
             found.setdefault((first, last), {})[name] = checked(data, crc, f"column {name}")
         yield from ((pack, found.get((pack.first_id, pack.last_id), {})) for pack in part)
 
@@ -234,7 +234,7 @@ def _blocks(session: Session, ids: Ids) -> Iterator[tuple[int, bytes]]:
     ]
     for at in range(0, len(wanted), _PACKS_AT_ONCE):
         part = wanted[at : at + _PACKS_AT_ONCE]
-        for start, crc, data in session.rows(session.sql("files", "block data").expand(len(part)), part):
+        for start, crc, data in session.blobs(session.sql("files", "block data").expand(len(part)), part):
             yield start, checked(data, crc, "a block of statistics")
 
 
