@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,6 +57,15 @@ class StatsColumns:
     left_out: Group = field(default_factory=dict)
 
 
+class LeafColumns(NamedTuple):
+    """Rows, null counts and bounds of files, without what says which groups and structs they lack."""
+
+    num_records: pa.Array
+    nulls: Group
+    lows: Group
+    highs: Group
+
+
 def stats_columns(
     texts: pa.Array | pa.ChunkedArray,
     leaves: Sequence[Leaf],
@@ -74,7 +83,7 @@ def stats_columns(
             values that were rounded, False leaves them out.
     """
     if bounded is None:
-        bounded = [x for x in leaves if str(x.type) not in _UNORDERED and arrow_type(x.type) is not None]
+        bounded = [x for x in leaves if has_bounds(x)]
     if isinstance(texts, pa.Array):
         texts = pa.chunked_array([texts])
     try:
@@ -82,6 +91,11 @@ def stats_columns(
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError):
         # a number that is spelled as a text, a time with an odd zone, a text that is no JSON
         return _one_by_one(texts.to_pylist(), leaves, bounded, widen)
+
+
+def has_bounds(leaf: Leaf) -> bool:
+    """Whether writers record a minimum and a maximum for a column."""
+    return str(leaf.type) not in _UNORDERED and arrow_type(leaf.type) is not None
 
 
 def nested(group: Group, lacking: Group, at: tuple[str, ...] = ()) -> pa.StructArray:

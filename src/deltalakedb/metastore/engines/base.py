@@ -141,7 +141,7 @@ class Session(abc.ABC):
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """The result as an Arrow table of the given schema, which names the query's columns in order."""
-        return rows_to_arrow(self.rows(statement, params), schema)
+        return rows_to_arrow(self.blobs(statement, params), schema)
 
     def id_list(self, ids: list[int]) -> Any:
         """Ids as the one parameter of ``Dialect.ids``."""
@@ -154,6 +154,10 @@ class Session(abc.ABC):
     def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
         """All rows of a query."""
         return list(self._call(statement, params).fetchall())
+
+    def blobs(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a query of ours that returns many rows or long binary values."""
+        return self.rows(statement, params)
 
     def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
         """The first row of a query, or None."""

@@ -79,10 +79,10 @@ def has_whole_packs(db: SessionSource, table_id: int) -> bool:
     with db.read() as session:
         packs = [row[0] for row in session.rows(session.sql("files", "packs"), (first, end))]
         for pack in packs:
-            rows = session.rows(session.sql("files", "pack blobs"), (pack,))
+            rows = session.blobs(session.sql("files", "pack blobs"), (pack,))
             if any(zlib.crc32(data) != crc for _, crc, data in rows):
                 return False
-        while rows := session.rows(session.sql("files", "blobs"), (first, end)):
+        while rows := session.blobs(session.sql("files", "blobs"), (first, end)):
             if any(zlib.crc32(data) != crc for _, crc, data in rows):
                 return False
             first = rows[-1][0] + 1

@@ -24,7 +24,7 @@ from deltalakedb.protocol.partition import partition_columns
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
-from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
+from deltalakedb.protocol.stats_columns import Group, LeafColumns, StatsColumns, nested, stats_columns
 from deltalakedb.storage.local import Translated
 from deltalakedb.table.roots import Root, ScratchFolder, reading, store_for
 from deltalakedb.table.scratch import ErrorContext, translate_errors, with_safe_stats
@@ -223,16 +223,22 @@ def partitions(source: Source, where: Expr | None) -> Sequence[dict[str, str | N
     return list(seen.values())
 
 
-_ADD_COLUMNS: Final = ("path", "size", "modification_time", "stats", "partition_values")
+_ADD_COLUMNS: Final = ("path", "size", "modification_time", "partition_values")
 
 
 def add_actions(source: Source, *, flatten: bool) -> pa.Table:
     """One row a live file, with statistics and partition values, as stock's ``get_add_actions`` has them."""
-    found, metadata = source.scan(_ADD_COLUMNS), source.snapshot.metadata
+    metadata = source.snapshot.metadata
     schema = parse_schema(metadata.schema_string)
-    stats = stats_columns(
-        found.column("stats"), stats_leaves(schema, metadata.partition_columns, metadata.configuration)
-    )
+    leaves = stats_leaves(schema, metadata.partition_columns, metadata.configuration)
+    stats: StatsColumns | LeafColumns
+    if flatten:
+        found, stats = source.statistics(_ADD_COLUMNS, leaves)
+        masks: tuple[Group, Group, Group] = {}, {}, {}
+    else:
+        found = source.scan((*_ADD_COLUMNS, "stats"))
+        stats = stats_columns(found.column("stats"), leaves)
+        masks = stats.no_nulls, stats.no_lows, stats.no_highs
     columns: dict[str, Any] = {
         "path": found.column("path"),
         "size_bytes": found.column("size"),
@@ -240,9 +246,9 @@ def add_actions(source: Source, *, flatten: bool) -> pa.Table:
         "num_records": stats.num_records,
     }
     groups: dict[str, tuple[Group, Group]] = {
-        "null_count": (stats.nulls, stats.no_nulls),
-        "min": (stats.lows, stats.no_lows),
-        "max": (stats.highs, stats.no_highs),
+        "null_count": (stats.nulls, masks[0]),
+        "min": (stats.lows, masks[1]),
+        "max": (stats.highs, masks[2]),
         "partition": (_partitions(found, metadata), {}),
     }
     for name, (group, lacking) in groups.items():
