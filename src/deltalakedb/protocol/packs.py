@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
 from deltalakedb.protocol import partition
-from deltalakedb.protocol.arrow_values import arrow_type
+from deltalakedb.protocol.arrow_values import arrow_type, byte_texts
 from deltalakedb.protocol.bounds import (
     day_number,
     encoding_of,
@@ -138,6 +138,7 @@ _FIRST_DECIMAL: Final = 8
 _MOST_SCALE: Final = 38
 #: beyond all decimal fractions that are stored as such
 _HUGE: Final = 1e30
+_SHORT: Final = 512
 _COUNT: Final = "count"
 _HASH: Final = "hash"
 
@@ -725,6 +726,12 @@ def _partition_arrays(
 
 
 def _object(text: str) -> dict[str, Any]:
+    """A JSON object; short ones are the same in pack after pack."""
+    return _known_object(text) if len(text) < _SHORT else _known_object.__wrapped__(text)
+
+
+@lru_cache(maxsize=4096)
+def _known_object(text: str) -> dict[str, Any]:
     try:
         value = decode_json(text)
     except LogCorruptError:
@@ -756,8 +763,7 @@ def path_hashes(paths: Sequence[str] | pa.Array) -> npt.NDArray[np.uint32]:
         paths = _plain(paths)
         content = _text_buffers(paths)[1].tobytes()
         if b"%" not in content and b":" not in content:  # every path is in its canonical form
-            crcs = list(map(zlib.crc32, paths.cast(pa.binary()).to_pylist()))
-            return np.array(crcs, np.uint32)
+            return np.array(list(map(zlib.crc32, byte_texts(paths))), np.uint32)
         texts = paths.to_pylist()
     return np.array([path_hash(path) for path in texts], np.uint32)
 

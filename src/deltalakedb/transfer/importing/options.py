@@ -216,8 +216,21 @@ def location_lease(database: Database, location: str) -> AbstractContextManager[
     return leases.leased(database, imports.lease_name(location), work=work, ttl_ms=imports.LEASE_MS)
 
 
+_second_peak = 0
+
+
+def note_second_peak(size: int) -> None:
+    """Record the most memory that a second process of an import held."""
+    global _second_peak
+    _second_peak = max(_second_peak, size)
+
+
 def peak_bytes() -> int:
-    """The most memory that this process ever held."""
+    """The most memory that this process ever held, and a second one that it started for an import."""
+    return _own_peak() + _second_peak
+
+
+def _own_peak() -> int:
     if _STATUS.exists():  # getrusage counts what the parent held before it became this program
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):

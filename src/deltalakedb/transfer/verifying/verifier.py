@@ -34,10 +34,10 @@ from deltalakedb.protocol.actions import (
     meaning,
     meaning_of,
 )
-from deltalakedb.protocol.arrow_values import int_array, int_values
+from deltalakedb.protocol.arrow_values import byte_texts, int_array, int_values
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, bucket_of
 from deltalakedb.protocol.json_text import decode_json
-from deltalakedb.protocol.packs import decode_block, path_hashes
+from deltalakedb.protocol.packs import decode_block
 from deltalakedb.protocol.paths import canonical_path, encode_path, path_hash
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.transfer.importing.options import EngineOptions, memory_bound, require_one_of
@@ -225,17 +225,19 @@ class LoadProof:
         blocks = [decode_block(data) for pack in batch.packs for data in pack.blocks.values()]
         self._whole &= not blocks or pa.concat_arrays(blocks).equals(batch.stats)
         columns, keep = batch.columns, np.ones(batch.num_files, bool)
-        hashes = path_hashes(columns["path"]).astype(np.int64)
+        hashes = batch.path_hashes().astype(np.int64)
         for at in np.flatnonzero(np.isin(hashes, self._hashes)).tolist():
             path, vector = (columns[name][at].as_py() for name in ("path", "dv_id"))
             keep[at] = (canonical_path(path), vector) not in self._changed
         names = ("path", "dv_id", "size", "modification_time", "partition_values")
         texts = pc.binary_join_element_wise(
             *(columns[name].cast(pa.string()) for name in names), pc.fill_null(batch.stats, ""), SEPARATOR
-        ).cast(pa.binary())
-        left = int_array(np.flatnonzero(keep))
-        self._digest.add_texts(hashes[keep], int_values(columns["size"])[keep], texts.take(left).to_pylist())
-        self._unchanged += len(left)
+        )
+        sizes = int_values(columns["size"])
+        if not keep.all():
+            hashes, sizes, texts = hashes[keep], sizes[keep], texts.take(int_array(np.flatnonzero(keep)))
+        self._digest.add_texts(hashes, sizes, byte_texts(texts))
+        self._unchanged += len(texts)
 
     def report(self, subject: Subject) -> VerifyReport | None:
         """The report of level ``digest`` if the catalog holds what was read; None if something differs."""
