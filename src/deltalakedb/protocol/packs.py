@@ -73,6 +73,7 @@ __all__ = [
     "find_hashes",
     "pack_columns",
     "path_hashes",
+    "stored_hashes",
 ]
 
 PACK_SIZE: Final = 16_384
@@ -766,6 +767,11 @@ def path_hashes(paths: Sequence[str] | pa.Array) -> npt.NDArray[np.uint32]:
             return np.array(list(map(zlib.crc32, byte_texts(paths))), np.uint32)
         texts = paths.to_pylist()
     return np.array([path_hash(path) for path in texts], np.uint32)
+
+
+def stored_hashes(data: bytes) -> npt.NDArray[np.uint32]:
+    """The hashes of a pack's paths, from the data of ``path``."""
+    return _Column(data).u
 
 
 def find_hashes(data: bytes, hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:

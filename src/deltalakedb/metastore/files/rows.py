@@ -17,7 +17,14 @@ from deltalakedb.metastore.rows import Head
 from deltalakedb.protocol.actions import Add, DeletionVector, Metadata, Remove
 from deltalakedb.protocol.arrow_values import int_array, int_values
 from deltalakedb.protocol.json_text import decode_json, encode_json
-from deltalakedb.protocol.packs import PACK_SIZE, column_values, encode_block, pack_columns, path_hashes
+from deltalakedb.protocol.packs import (
+    PACK_SIZE,
+    column_values,
+    encode_block,
+    pack_columns,
+    path_hashes,
+    stored_hashes,
+)
 from deltalakedb.protocol.paths import canonical_path, check_path
 from deltalakedb.protocol.schema import StructType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
@@ -168,9 +175,7 @@ class FileBatch:
 
     def path_hashes(self) -> np.ndarray[Any, np.dtype[np.uint32]]:
         """The hashes of their paths; packs hold them."""
-        found = [
-            column_values(c.name, c.data, None) for p in self.packs for c in p.columns if c.name == "path"
-        ]
+        found = [stored_hashes(c.data) for p in self.packs for c in p.columns if c.name == "path"]
         return np.concatenate(found) if found else path_hashes(self.columns["path"])
 
 

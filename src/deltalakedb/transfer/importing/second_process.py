@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
 
+import pyarrow as pa
+
 from deltalakedb.exceptions import OperationError
 from deltalakedb.settings import get_config, use_config
 from deltalakedb.transfer.importing.encoding import ahead
@@ -110,6 +112,7 @@ class _NoPandas:
 def serve() -> None:
     """What the second process runs: send the items, then nothing, or the error."""
     sys.meta_path.insert(0, _NoPandas)  # type: ignore[arg-type]
+    pa.set_memory_pool(pa.system_memory_pool())  # the others keep what was freed
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not disturb
 

@@ -34,7 +34,7 @@ from deltalakedb.protocol.actions import (
     meaning,
     meaning_of,
 )
-from deltalakedb.protocol.arrow_values import byte_texts, int_array, int_values
+from deltalakedb.protocol.arrow_values import byte_texts, int_array, int_values, text_scalar
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, bucket_of
 from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.packs import decode_block
@@ -63,6 +63,8 @@ _ONLY_IN_LOG = "the log has a file that the catalog does not"
 _ONLY_IN_CATALOG = "the catalog has a file that the log does not"
 #: metadata, protocol, txns and domains, by kind of action and application id or domain
 SmallState: TypeAlias = dict[tuple[str, str], Any]
+#: files whose fields are hashed at once
+_TOGETHER = 8_192
 #: maximum number of differences in a report
 _LISTED = 100
 
@@ -222,22 +224,29 @@ class LoadProof:
         if not batch.num_files:
             return
         self._ranges.append((begin, digests.sums_of(batch)))
-        blocks = [decode_block(data) for pack in batch.packs for data in pack.blocks.values()]
-        self._whole &= not blocks or pa.concat_arrays(blocks).equals(batch.stats)
+        at = 0
+        for data in (data for pack in batch.packs for _, data in sorted(pack.blocks.items())):
+            block = decode_block(data)
+            self._whole &= block.equals(batch.stats[at : at + len(block)])
+            at += len(block)
+        self._whole &= at in (0, batch.num_files)
         columns, keep = batch.columns, np.ones(batch.num_files, bool)
         hashes = batch.path_hashes().astype(np.int64)
         for at in np.flatnonzero(np.isin(hashes, self._hashes)).tolist():
             path, vector = (columns[name][at].as_py() for name in ("path", "dv_id"))
             keep[at] = (canonical_path(path), vector) not in self._changed
         names = ("path", "dv_id", "size", "modification_time", "partition_values")
-        texts = pc.binary_join_element_wise(
-            *(columns[name].cast(pa.string()) for name in names), pc.fill_null(batch.stats, ""), SEPARATOR
-        )
+        stats = pc.fill_null(batch.stats, text_scalar("")) if batch.stats.null_count else batch.stats
+        fields = [*(columns[name].cast(pa.string()) for name in names), stats]
         sizes = int_values(columns["size"])
         if not keep.all():
-            hashes, sizes, texts = hashes[keep], sizes[keep], texts.take(int_array(np.flatnonzero(keep)))
-        self._digest.add_texts(hashes, sizes, byte_texts(texts))
-        self._unchanged += len(texts)
+            left = int_array(np.flatnonzero(keep))
+            hashes, sizes, fields = hashes[keep], sizes[keep], [field.take(left) for field in fields]
+        for at in range(0, len(sizes), _TOGETHER):  # few at a time, since all fields are copied twice
+            part = slice(at, at + _TOGETHER)
+            texts = pc.binary_join_element_wise(*(f[part] for f in fields), text_scalar(SEPARATOR))
+            self._digest.add_texts(hashes[part], sizes[part], byte_texts(texts))
+        self._unchanged += len(sizes)
 
     def report(self, subject: Subject) -> VerifyReport | None:
         """The report of level ``digest`` if the catalog holds what was read; None if something differs."""
