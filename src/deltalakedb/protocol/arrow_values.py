@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,20 +75,6 @@ def text_scalar(text: str) -> pa.StringScalar:
     data = text.encode()
     ends = pa.py_buffer(np.array([0, len(data)], np.int32))
     return pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(data)])[0]
-
-
-def byte_texts(column: pa.ChunkedArray | pa.Array) -> list[bytes]:
-    """The texts of a column without nulls, in UTF-8; ``to_pylist`` takes three times as long."""
-    found: list[bytes] = []
-    for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-        _, ends, content = chunk.buffers()
-        if not len(chunk) or content is None:
-            found += [b""] * len(chunk)
-            continue
-        offsets = np.frombuffer(ends, np.int32, len(chunk) + 1, 4 * chunk.offset)
-        data = content.slice(offsets[0], offsets[-1] - offsets[0]).to_pybytes()
-        found += [data[start:end] for start, end in pairwise((offsets - offsets[0]).tolist())]
-    return found
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:

@@ -66,6 +66,11 @@ class FileDigest:
         for name in self.__slots__:
             getattr(self, name)[:] += getattr(other, name)
 
+    def subtract(self, other: FileDigest) -> None:
+        """Count the files of another digest out again."""
+        for name in self.__slots__:
+            getattr(self, name)[:] -= getattr(other, name)
+
     @property
     def num_files(self) -> int:
         return int(self.counts.sum())

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from deltalakedb.exceptions import LogCorruptError, ProtocolError
 from deltalakedb.protocol import partition
-from deltalakedb.protocol.arrow_values import arrow_type, byte_texts
+from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.bounds import (
     day_number,
     encoding_of,
@@ -764,7 +764,7 @@ def path_hashes(paths: Sequence[str] | pa.Array) -> npt.NDArray[np.uint32]:
         paths = _plain(paths)
         content = _text_buffers(paths)[1].tobytes()
         if b"%" not in content and b":" not in content:  # every path is in its canonical form
-            return np.array(list(map(zlib.crc32, byte_texts(paths))), np.uint32)
+            return np.array(list(map(zlib.crc32, paths.cast(pa.binary()).to_pylist())), np.uint32)
         texts = paths.to_pylist()
     return np.array([path_hash(path) for path in texts], np.uint32)
 

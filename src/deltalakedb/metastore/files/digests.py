@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltalakedb.metastore.files.listing import ADD_COLUMNS, FIRST_PAGE, next_page, pages
 from deltalakedb.metastore.files.packs import stats_of
 from deltalakedb.metastore.files.rows import add_from_row, id_range, more_columns
-from deltalakedb.protocol.arrow_values import byte_texts, int_values, joined_lines
+from deltalakedb.protocol.arrow_values import int_values, joined_lines
 from deltalakedb.protocol.digest import SEPARATOR, FileDigest, bucket_of
 from deltalakedb.protocol.packs import path_hashes
 
@@ -95,7 +95,7 @@ def table_digest(db: SessionSource, table_id: int, version: int) -> FileDigest:
         columns = [pc.fill_null(page.column(name).cast(pa.string()), "") for name in _FIELDS]
         texts = pc.binary_join_element_wise(*columns, SEPARATOR).cast(pa.binary())
         hashes = path_hashes(page.column("path").combine_chunks()).astype(np.int64)
-        made.add_texts(hashes, int_values(page.column("size")), byte_texts(texts))
+        made.add_texts(hashes, int_values(page.column("size")), texts.to_pylist())
     return made
 
 

@@ -43,7 +43,7 @@ from deltalakedb.protocol.actions import (
     Txn,
     decode_commit,
 )
-from deltalakedb.protocol.arrow_values import byte_texts
+from deltalakedb.protocol.arrow_values import joined_lines
 from deltalakedb.protocol.commit_rules import check_locations, check_unique_files
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest
 from deltalakedb.protocol.json_text import encode_json
@@ -110,13 +110,13 @@ def add_usual_files(
         here &= np.isin(hashes & (BUCKETS - 1), np.array(sorted(wanted)))
     if not here.all():
         hashes, sizes, texts = hashes[here], sizes[here], texts.filter(pa.array(here))
-    digest.add_texts(hashes, sizes, byte_texts(texts))
+    digest.add_texts(hashes, sizes, texts.to_pylist())
     return True
 
 
 def check_paths(paths: pa.Array, allowed: TablePaths) -> None:
     """Check that paths may be those of data files; one check over all says whether each must be looked at."""
-    content = b"".join(byte_texts(paths))
+    content = memoryview(joined_lines(paths)).tobytes()
     odd = any(mark in content for mark in (b"%", b":", b"..", b"\0", b"\\"))
     if odd or pc.any(pc.or_(pc.starts_with(paths, "/"), pc.equal(paths, ""))).as_py():
         for path in paths.to_pylist():

@@ -103,8 +103,8 @@ class LoadTask:
     lease: Lease
     on_progress: Callable[[ImportProgress], None]
     rate_limit: int = 0
-    #: gets the files of the base as they are read, by their first sequence number
-    seen: Callable[[int, FileBatch], None] | None = None
+    #: gets the files of the base as they are read, with the first sequence number of each batch
+    seen: Callable[[Iterator[tuple[int, FileBatch]]], None] | None = None
 
     @property
     def paths(self) -> TablePaths:
@@ -172,9 +172,9 @@ def _prepared(
     layout: Layout,
     keep_stats: bool,
 ) -> Iterator[PreparedWindow]:
-    for window in windows():
-        if window.begin not in begun:
-            yield prepare(window, version, layout, keep_stats=keep_stats)
+    """The windows that are not loaded yet, encoded; none is kept in memory while the next one is made."""
+    missing = filter(lambda window: window.begin not in begun, windows())
+    return map(partial(prepare, version=version, layout=layout, keep_stats=keep_stats), missing)
 
 
 class LocalEngine(LoadEngine):
@@ -272,10 +272,11 @@ class _Load:
             )
             is_large = plan.base == "checkpoint" and plan.base_rows - after > SECOND_PROCESS_FROM
             for window in in_second_process(make) if is_large else ahead(make()):
-                for begin, batch in window.numbered() if seen is not None else ():
-                    seen(begin, batch)
+                if seen is not None:
+                    seen(window.numbered())
                 self._count(self._task.write_window(window))
                 self._next_seq = max(self._next_seq, window.end)
+                del window  # before the next one comes
         except LogCorruptError as error:
             raise TornCheckpointError.of(error, version) from error
 

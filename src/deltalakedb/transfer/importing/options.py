@@ -216,18 +216,20 @@ def location_lease(database: Database, location: str) -> AbstractContextManager[
     return leases.leased(database, imports.lease_name(location), work=work, ttl_ms=imports.LEASE_MS)
 
 
-_second_peak = 0
+class _Together:
+    """The most memory that this process and a second one held at the same time."""
+
+    peak = 0
 
 
 def note_second_peak(size: int) -> None:
-    """Record the most memory that a second process of an import held."""
-    global _second_peak
-    _second_peak = max(_second_peak, size)
+    """Record the most memory that the second process of an import has held so far."""
+    _Together.peak = max(_Together.peak, _own_peak() + size)
 
 
 def peak_bytes() -> int:
-    """The most memory that this process ever held, and a second one that it started for an import."""
-    return _own_peak() + _second_peak
+    """The most memory that this process ever held, with that of a second one that encoded files."""
+    return max(_own_peak(), _Together.peak)
 
 
 def _own_peak() -> int:

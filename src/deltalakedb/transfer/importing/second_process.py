@@ -53,9 +53,9 @@ def in_second_process(make: Callable[[], Iterator[T]]) -> Iterator[T]:
                 note_second_peak(peak)
                 if error is not None:
                     raise error
-                if item is None:
+                if not item:
                     return
-                yield item[0]
+                yield item.pop()  # it is not kept while the next one is received
         finally:
             child.kill()
     if not is_first:
@@ -93,7 +93,7 @@ def _pipe(found: IO[bytes] | None) -> IO[bytes]:
 
 
 def _received(child: subprocess.Popen[bytes]) -> Any:
-    """An item in a tuple, an error, and the memory that the process took; None if it ended."""
+    """A list of an item or nothing, an error, and the memory that the process took; None if it ended."""
     try:
         return pickle.load(_pipe(child.stdout))  # noqa: S301 - it runs our own code
     except (EOFError, pickle.UnpicklingError):
@@ -116,17 +116,18 @@ def serve() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not disturb
 
-    def send(item: Any, error: Exception | None) -> None:
+    def send(item: list[Any], error: Exception | None) -> None:
         pickle.dump((item, error, peak_bytes()), out, protocol=5)
         out.flush()
 
     try:
         make, config = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
         with use_config(config):
-            for item in make():
-                send((item,), None)
-        send(None, None)
+            for item in map(list, zip(make())):  # lists of one
+                send(item, None)
+                item.clear()  # before the next one is made
+        send([], None)
     except BrokenPipeError:
         os._exit(0)  # nobody reads any more
     except Exception as error:  # it is raised there
-        send(None, error)
+        send([], error)

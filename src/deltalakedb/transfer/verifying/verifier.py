@@ -34,7 +34,7 @@ from deltalakedb.protocol.actions import (
     meaning,
     meaning_of,
 )
-from deltalakedb.protocol.arrow_values import byte_texts, int_array, int_values, text_scalar
+from deltalakedb.protocol.arrow_values import int_array, int_values, text_scalar
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, bucket_of
 from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.packs import decode_block
@@ -219,10 +219,13 @@ class LoadProof:
             return None  # the load meets the same error, or reads an older checkpoint
         return None if found is None or found[0].base != first_version else cls(found[1])
 
-    def add(self, begin: int, batch: FileBatch) -> None:
-        """Take in the files of the base that get the sequence numbers from ``begin`` on."""
-        if not batch.num_files:
-            return
+    def add(self, files: Iterable[tuple[int, FileBatch]]) -> None:
+        """Take in files of the base, with the first sequence number of each batch."""
+        for begin, batch in files:
+            if batch.num_files:
+                self._add(begin, batch)
+
+    def _add(self, begin: int, batch: FileBatch) -> None:
         self._ranges.append((begin, digests.sums_of(batch)))
         at = 0
         for data in (data for pack in batch.packs for _, data in sorted(pack.blocks.items())):
@@ -230,23 +233,33 @@ class LoadProof:
             self._whole &= block.equals(batch.stats[at : at + len(block)])
             at += len(block)
         self._whole &= at in (0, batch.num_files)
-        columns, keep = batch.columns, np.ones(batch.num_files, bool)
-        hashes = batch.path_hashes().astype(np.int64)
-        for at in np.flatnonzero(np.isin(hashes, self._hashes)).tolist():
-            path, vector = (columns[name][at].as_py() for name in ("path", "dv_id"))
-            keep[at] = (canonical_path(path), vector) not in self._changed
+        columns, hashes = batch.columns, batch.path_hashes().astype(np.int64)
         names = ("path", "dv_id", "size", "modification_time", "partition_values")
         stats = pc.fill_null(batch.stats, text_scalar("")) if batch.stats.null_count else batch.stats
         fields = [*(columns[name].cast(pa.string()) for name in names), stats]
         sizes = int_values(columns["size"])
-        if not keep.all():
-            left = int_array(np.flatnonzero(keep))
-            hashes, sizes, fields = hashes[keep], sizes[keep], [field.take(left) for field in fields]
-        for at in range(0, len(sizes), _TOGETHER):  # few at a time, since all fields are copied twice
+        for at in range(0, len(sizes), _TOGETHER):  # few at a time: all fields are copied twice
             part = slice(at, at + _TOGETHER)
-            texts = pc.binary_join_element_wise(*(f[part] for f in fields), text_scalar(SEPARATOR))
-            self._digest.add_texts(hashes[part], sizes[part], byte_texts(texts))
-        self._unchanged += len(sizes)
+            _add_fields(self._digest, hashes[part], sizes[part], [field[part] for field in fields])
+        changed = [at for at in self._likely(hashes) if self._is_changed(columns, at)]
+        if changed:
+            gone, left_out = np.array(changed), FileDigest()
+            taken = [field.take(int_array(gone)) for field in fields]
+            _add_fields(left_out, hashes[gone], sizes[gone], taken)
+            self._digest.subtract(left_out)
+        self._unchanged += len(sizes) - len(changed)
+
+    def _likely(self, hashes: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
+        """The positions of hashes that a changed file has too."""
+        if not len(self._hashes):
+            return []
+        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        found: list[int] = np.flatnonzero(self._hashes[at] == hashes).tolist()
+        return found
+
+    def _is_changed(self, columns: Mapping[str, pa.Array], at: int) -> bool:
+        path, vector = (columns[name][at].as_py() for name in ("path", "dv_id"))
+        return (canonical_path(path), vector) in self._changed
 
     def report(self, subject: Subject) -> VerifyReport | None:
         """The report of level ``digest`` if the catalog holds what was read; None if something differs."""
@@ -272,20 +285,32 @@ class LoadProof:
     def _holds(self, subject: Subject) -> bool:
         database, table_id = subject.database, subject.table.table_id
         live = 0
-        for begin, wanted in self._ranges:
-            found, removed = digests.range_sums(database, table_id, begin, wanted.count)
-            if found != wanted:
+        with ThreadPoolExecutor(2, thread_name_prefix="deltasql-verify") as pool:
+            whole = pool.submit(digests.has_whole_packs, database, table_id)
+            sums = pool.map(lambda r: digests.range_sums(database, table_id, r[0], r[1].count), self._ranges)
+            for (_, wanted), (found, removed) in zip(self._ranges, sums, strict=True):
+                if found != wanted:
+                    return False
+                live += found.count - removed
+                subject.tick()
+            if not self._whole or live != self._unchanged or not whole.result():
                 return False
-            live += found.count - removed
-            subject.tick()
-        if not self._whole or live != self._unchanged or not digests.has_whole_packs(database, table_id):
-            return False
         with database.read() as session:
             paths = {path for path, _ in self._changed}
             known = files.live_files(session, table_id, [encode_path(path) for path in paths])
             ids = {key: known[key][0] for key in self._changed & known.keys()}
             stored = {add.key: digest_row(add) for add in files.read_some(session, list(ids.values()))}
         return stored == {key: digest_row(add) for key, add in self._tail.files.items()}
+
+
+def _add_fields(
+    digest: FileDigest,
+    hashes: np.ndarray[Any, np.dtype[np.int64]],
+    sizes: np.ndarray[Any, np.dtype[np.int64]],
+    fields: Sequence[pa.Array],
+) -> None:
+    texts = pc.binary_join_element_wise(*fields, text_scalar(SEPARATOR)).cast(pa.binary())
+    digest.add_texts(hashes, sizes, texts.to_pylist())
 
 
 def _differences(subject: Subject, level: Level, facts: dict[str, Any]) -> Iterator[Difference]:
