@@ -83,6 +83,8 @@ _MAX_PREFIX: Final = 1024
 _MAX_LIST: Final = 256
 _SAVING: Final = 0.6
 _SHORT: Final = 1024
+#: characters of partition values that are parsed once
+_CACHED_TEXT: Final = 512
 _DIGITS: Final = 18
 #: of these, writers round neither minima nor maxima
 _EXACT: Final = frozenset({"int", "date", "decimal"})
@@ -652,6 +654,12 @@ def _partition_arrays(
 
 
 def _object(text: str) -> dict[str, Any]:
+    """A JSON object; short ones are the same in pack after pack."""
+    return _known_object(text) if len(text) <= _CACHED_TEXT else _known_object.__wrapped__(text)
+
+
+@lru_cache(maxsize=4096)
+def _known_object(text: str) -> dict[str, Any]:
     try:
         value = decode_json(text)
     except LogCorruptError:
@@ -683,10 +691,14 @@ def path_hashes(paths: Sequence[str] | pa.Array) -> npt.NDArray[np.uint32]:
         paths = _plain(paths)
         content = _text_buffers(paths)[1].tobytes()
         if b"%" not in content and b":" not in content:  # every path is in its canonical form
-            crcs = list(map(zlib.crc32, paths.cast(pa.binary()).to_pylist()))
-            return np.array(crcs, np.uint32)
+            return np.array(list(map(zlib.crc32, paths.cast(pa.binary()).to_pylist())), np.uint32)
         texts = paths.to_pylist()
     return np.array([path_hash(path) for path in texts], np.uint32)
+
+
+def stored_hashes(data: bytes) -> npt.NDArray[np.uint32]:
+    """The hashes of a pack's paths, from the data of ``path``."""
+    return ColumnData(data).u
 
 
 def find_hashes(data: bytes, hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from deltalakedb.protocol.arrow_values import arrow_column, arrow_type
+from deltalakedb.protocol.arrow_values import arrow_column, arrow_type, joined_lines
 from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.schema import Leaf, PrimitiveType
 from deltalakedb.protocol.stats import MAX_ROWS, FileStats, parse_stats
@@ -217,8 +217,7 @@ def _parse(texts: pa.ChunkedArray, schema: pa.Schema) -> pa.Table:
     # Arrow's reader crashes on a null; and what is not one object might take its neighbour's place
     if not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}")), min_count=0).as_py():
         raise pa.ArrowInvalid("a text is not plainly one object")
-    lines = pa.ListArray.from_arrays([0, len(texts)], _one_chunk(texts))
-    data = pc.binary_join(lines, "\n")[0].as_buffer()
+    data = joined_lines(_one_chunk(texts))
     if not data.size:
         return schema.empty_table()
     parsed = pj.read_json(

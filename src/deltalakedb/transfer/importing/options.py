@@ -216,8 +216,23 @@ def location_lease(database: Database, location: str) -> AbstractContextManager[
     return leases.leased(database, imports.lease_name(location), work=work, ttl_ms=imports.LEASE_MS)
 
 
+class _Together:
+    """The most memory that this process and a second one held at the same time."""
+
+    peak = 0
+
+
+def note_second_peak(size: int) -> None:
+    """Record the most memory that the second process of an import has held so far."""
+    _Together.peak = max(_Together.peak, _own_peak() + size)
+
+
 def peak_bytes() -> int:
-    """The most memory that this process ever held."""
+    """The most memory that this process ever held, with that of a second one that encoded files."""
+    return max(_own_peak(), _Together.peak)
+
+
+def _own_peak() -> int:
     if _STATUS.exists():  # getrusage counts what the parent held before it became this program
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
