@@ -10,7 +10,6 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.options import CHANGING, LEASING, SPARK_ENGINE, flag, number, option, table_command
 from deltalakedb.cli.output import Item, Rows
-from deltalakedb.protocol.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +38,7 @@ def list_files(
       deltasql files sales.orders --version 3 --quiet
     """
     from deltalakedb.metastore.files import scan_files
+    from deltalakedb.protocol.json_text import decode_json
     from deltalakedb.table.arguments import predicate_of
 
     log = catalog.log(name)
