@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from deltalakedb.mirror.repair import Repaired
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Commit, TxnLogReader, TxnLogWriter
+    from deltalakedb.sql import SqlEngine
     from deltalakedb.transfer.reports import Level, VerifyReport
 
 
@@ -387,6 +388,31 @@ class Catalog:
         """
         with self._database.read_only() as session:
             return session.query(sql, params)
+
+    def sql(self, query: str, *, engine: SqlEngine = "auto") -> pa.RecordBatchReader:
+        """Query the data tables by name, and the ``dl_v_…`` views, in SQL. It cannot change anything.
+
+        All tables are read at one moment, and only those that the query names. DuckDB's filters are planned
+        in the database, so files that cannot match are not opened.
+
+        Args:
+            query: A query in the dialect of the engine. A table is named as in the catalog: ``sales.orders``
+                or ``"sales.orders"``; names with more than two dots need the quotes.
+            engine: ``duckdb``, ``datafusion``, or DuckDB if it is installed (``auto``).
+
+        Returns:
+            The rows, as a stream of Arrow batches; ``read_all()`` makes a table of them.
+
+        Raises:
+            QueryError: The query is wrong, or would change something.
+
+        Example:
+            >>> catalog.sql("SELECT city, count(*) FROM sales.orders GROUP BY city").read_all()
+        """
+        from deltalakedb.sql import run_sql
+
+        with use_config(self._config), self.snapshot() as snapshot:
+            return run_sql(query, snapshot, engine=engine)
 
     # ---- end -------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO, TypeAlias
 
 import click
@@ -32,6 +33,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
     PredicateError,
+    QueryError,
     TableFrozenError,
     VerificationError,
 )
@@ -65,7 +67,14 @@ class ExitCode(IntEnum):
 def exit_code(error: BaseException) -> ExitCode:
     """The exit code that an error ends a command with."""
     match error:
-        case AddressError() | ConfigError() | InvalidArgumentError() | PredicateError() | click.UsageError():
+        case (
+            AddressError()
+            | ConfigError()
+            | InvalidArgumentError()
+            | PredicateError()
+            | QueryError()
+            | click.UsageError()
+        ):
             return ExitCode.USAGE
         case ConflictError():  # transient too, and still has a code of its own
             return ExitCode.CONFLICT
@@ -98,14 +107,19 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 NO_TABLES = "The catalog holds no tables."
+#: the first rows of a table, which decide how wide its columns are
+_MEASURED = 1000
 #: numbers and times stay whole on a narrow terminal; names and paths give way
 _WHOLE = ("COMMITTED", "FILES", "ROWS", "SIZE", "STATE", "VERSION")
 
 
 class Rows(NamedTuple):
-    """A table: headers separated by ``|``, ``>`` after those of right-aligned columns; None is a dash."""
+    """A table: headers separated by ``|``, ``>`` after those of right-aligned columns; None is a dash.
 
-    headers: str
+    Rows are drawn as they come: the widths of a long table are those of its first rows.
+    """
+
+    headers: str | Sequence[str]
     rows: Iterable[Sequence[object]]
 
 
@@ -177,26 +191,26 @@ class _Console(Console):
                 self.print(Text(" " * (width + 2) + line))
 
     def _table(self, table: Rows) -> None:
-        marked = table.headers.split("|")
-        headers = [header.removesuffix(">") for header in marked]
+        marked = table.headers.split("|") if isinstance(table.headers, str) else table.headers
+        headers = [clean(header.removesuffix(">")) for header in marked]
         right = [header.endswith(">") for header in marked]
-        cells = [["-" if cell is None else clean(str(cell)) for cell in row] for row in table.rows]
-        if self.is_terminal:
+        rows = (["-" if cell is None else str(cell) for cell in row] for row in table.rows)
+        first = [list(map(clean, row)) for row in islice(rows, _MEASURED)]
+        if self.is_terminal and len(first) < _MEASURED:
             drawn = Table(box=None, pad_edge=False, header_style="bold cyan")
             for header, is_right in zip(headers, right, strict=True):
                 justify = "right" if is_right else "left"
                 drawn.add_column(header, justify=justify, overflow="fold", no_wrap=header in _WHOLE)  # type: ignore[arg-type]
-            for row in cells:
+            for row in first:
                 drawn.add_row(*map(Text, row))
             self.print(drawn)
             return
-        widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-        for row in [headers, *cells]:
-            padded = [
-                cell.rjust(width) if is_right else cell.ljust(width)
-                for cell, width, is_right in zip(row, widths, right, strict=True)
-            ]
-            self.write_line("  ".join(padded).rstrip())
+        widths = [max(map(len, column)) for column in zip(headers, *first, strict=True)]
+        pattern = "  ".join(f"%{'' if r else '-'}{w}s" for w, r in zip(widths, right, strict=True))
+        # a long table takes seconds if every line is styled on its own
+        lines = chain([headers], first, rows)
+        while some := list(islice(lines, _MEASURED)):
+            self.file.write(clean("".join([(pattern % tuple(row)).rstrip() + "\n" for row in some])))
 
 
 def _print_json(document: Any) -> None:
@@ -218,12 +232,12 @@ class Output:
         """Show a command's result.
 
         Args:
-            document: The whole result: plain data and reports.
+            document: The whole result: plain data and reports; or a function that makes it.
             view: What people see.
             brief: The lines that remain under ``--quiet``.
         """
         if self.json:
-            _print_json(document)
+            _print_json(document() if callable(document) else document)
         elif self.quiet:
             for line in brief:
                 click.echo(clean(line))
