@@ -24,10 +24,12 @@ from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror import checkpointer, drift, publisher, reconciler, repair
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.settings import Config, as_config, use_config
-from deltalakedb.table.arguments import predicate_of
+from deltalakedb.table.arguments import checked_number, instant_ms, predicate_of
 from deltalakedb.table.drop_in.delta_table import DeltaTable
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.locations import ROOT_SETTING, normal_location
 from deltalakedb.table.maintenance.vacuum import Garbage, collect
+from deltalakedb.table.read.scan import first_rows
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.write.write import create_table, write_deltalake
 from deltalakedb.transfer.importing.api import import_table
@@ -36,6 +38,7 @@ from deltalakedb.transfer.verifying.verifier import verify_head
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -150,6 +153,28 @@ class Catalog:
         opened = snapshots.open_table(self._database, name, version)
         predicate = predicate_of(where, opened.snapshot.metadata, files_only=True)
         return files.read_files(self._database, opened, where=predicate)
+
+    def head(
+        self,
+        name: str,
+        limit: int = 10,
+        *,
+        version: int | None = None,
+        columns: list[str] | None = None,
+        where: str | None = None,
+    ) -> pa.Table:
+        """Some rows of a table; only as many files are opened as it takes.
+
+        Args:
+            name: The table.
+            limit: The most rows to return.
+            version: The version; by default the newest.
+            columns: Only these columns.
+            where: A SQL predicate that the rows must meet.
+        """
+        with use_config(self._config):
+            handle = TableHandle.open(self.table_uri(name), version)
+            return first_rows(handle, checked_number(limit, "limit"), columns=columns, predicate=where)
 
     def pack_status(self, name: str) -> PackStatus:
         """How many files of a table are packed and how many are recent, and the size of the packs."""
@@ -389,7 +414,9 @@ class Catalog:
         with self._database.read_only() as session:
             return session.query(sql, params)
 
-    def sql(self, query: str, *, engine: SqlEngine = "auto") -> pa.RecordBatchReader:
+    def sql(
+        self, query: str, *, timestamp: str | datetime | None = None, engine: SqlEngine = "auto"
+    ) -> pa.RecordBatchReader:
         """Query the data tables by name, and the ``dl_v_…`` views, in SQL. It cannot change anything.
 
         All tables are read at one moment, and only those that the query names. DuckDB's filters are planned
@@ -398,6 +425,7 @@ class Catalog:
         Args:
             query: A query in the dialect of the engine. A table is named as in the catalog: ``sales.orders``
                 or ``"sales.orders"``; names with more than two dots need the quotes.
+            timestamp: Read the data tables as of a time: a datetime, or an ISO 8601 text with its zone.
             engine: ``duckdb``, ``datafusion``, or DuckDB if it is installed (``auto``).
 
         Returns:
@@ -411,8 +439,13 @@ class Catalog:
         """
         from deltalakedb.sql import run_sql
 
+        moment = None if timestamp is None else instant_ms(timestamp)
+
+        def version_of(name: str) -> int | None:
+            return None if moment is None else self.log(name).version_at(moment)
+
         with use_config(self._config), self.snapshot() as snapshot:
-            return run_sql(query, snapshot, engine=engine)
+            return run_sql(query, snapshot, engine=engine, version_of=version_of)
 
     # ---- end -------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""SQL over the data tables and the metadata views of a catalog, by DuckDB or DataFusion; nothing can change."""
+"""SQL over the data tables and the metadata views of a catalog, by DuckDB or DataFusion; it only reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deltalakedb.metastore.user_sql import first_word
 from deltalakedb.table.handle import handle_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.read.dataset import PlannedDataset
@@ -38,8 +38,8 @@ _QUERY_WORDS: Final = frozenset(
      "unpivot"}
 )  # fmt: skip
 _CHANGES: Final = frozenset(
-    {"alter", "attach", "begin", "call", "commit", "copy", "create", "delete", "detach", "drop", "export", "insert",
-     "install", "load", "merge", "pragma", "rollback", "set", "truncate", "update", "vacuum"}
+    {"alter", "attach", "begin", "call", "commit", "copy", "create", "delete", "detach", "drop", "export",
+     "insert", "install", "load", "merge", "pragma", "rollback", "set", "truncate", "update", "vacuum"}
 )  # fmt: skip
 _READ_ONLY: Final = "`deltasql write`, `deltasql alter` and the other commands change tables"
 #: what DuckDB and DataFusion put before what happened
@@ -51,13 +51,20 @@ _MISSING: Final = re.compile(
 )
 
 
-def run_sql(sql: str, snapshot: Transaction, *, engine: SqlEngine = "auto") -> pa.RecordBatchReader:
+def run_sql(
+    sql: str,
+    snapshot: Transaction,
+    *,
+    engine: SqlEngine = "auto",
+    version_of: Callable[[str], int | None] = lambda _: None,
+) -> pa.RecordBatchReader:
     """Run a query over the tables and views of a snapshot; only those that the query names are opened.
 
     Args:
         sql: The query. A table is named as in the catalog, ``sales.orders`` or ``"sales.orders"``.
         snapshot: The catalog at one moment; it may end before the rows are read.
         engine: ``duckdb``, ``datafusion``, or DuckDB if it is installed.
+        version_of: The version of a table to read; None for the snapshot's.
 
     Raises:
         QueryError: The query is wrong, or is not a query.
@@ -70,7 +77,7 @@ def run_sql(sql: str, snapshot: Transaction, *, engine: SqlEngine = "auto") -> p
         sql = _TABLE_NAMES
     known: list[str] = snapshot.query(_TABLE_NAMES).column("name").to_pylist()
     names = _named(sql, known)
-    tables = {name: snapshot.table(name) for name in names}
+    tables = {name: snapshot.table(name, version=version_of(name)) for name in names}
     views = {name: _view(snapshot, name) for name in _named_views(sql)}
     by_duckdb = engine == "duckdb" or (engine == "auto" and available("duckdb"))
     try:
@@ -189,7 +196,7 @@ def _register(
 ) -> None:
     """Give a table its name: quoted as a whole, and with up to two dots also as written."""
     connection.register(data_name, data)
-    rows = f"AS SELECT * FROM temp.main.{data_name}"
+    rows = f"AS SELECT * FROM temp.main.{data_name}"  # noqa: S608 - a name of ours
     connection.execute(f"CREATE VIEW {_quoted(name)} {rows}")
     parts = list(map(_quoted, name.split(".")))
     if not 2 <= len(parts) <= 3:
@@ -251,7 +258,7 @@ def _by_datafusion(
 
     from deltalakedb.query import QueryBuilder
 
-    # names as they are spelled: DataFusion would fold unquoted ones, and not find columns with capital letters
+    # names as they are spelled: DataFusion would not find columns with capital letters
     builder = QueryBuilder({"datafusion.sql_parser.enable_ident_normalization": "false"})
     folder = tempfile.TemporaryDirectory(prefix="deltasql-sql-")
     try:

@@ -28,6 +28,7 @@ _COMMANDS = {
     "mirror": ("mirror",),
     "catalog": ("doctor", "migrate"),
     "config": ("config",),
+    "query": ("sql", "head"),
     "serve": ("serve",),
 }
 _EPILOG = """\b

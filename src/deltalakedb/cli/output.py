@@ -119,12 +119,24 @@ class Rows(NamedTuple):
     Rows are drawn as they come: the widths of a long table are those of its first rows.
     """
 
-    headers: str | Sequence[str]
+    headers: str
+    rows: Iterable[Sequence[object]]
+
+    @property
+    def columns(self) -> list[tuple[str, bool]]:
+        """The headers, and whether their columns are right-aligned."""
+        return [(h.removesuffix(">"), h.endswith(">")) for h in self.headers.split("|")]
+
+
+class DataRows(NamedTuple):
+    """The same for data, whose columns may have any names."""
+
+    columns: Sequence[tuple[str, bool]]
     rows: Iterable[Sequence[object]]
 
 
 #: what a command shows to people: a line, a line with a style, names with values, or a table
-Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows
+Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows | DataRows
 
 
 def view_reports(reports: Sequence[VerifyReport]) -> Iterator[Item]:
@@ -173,7 +185,7 @@ class _Console(Console):
         match item:
             case str():
                 self.write_line(item)
-            case Rows():
+            case Rows() | DataRows():
                 self._table(item)
             case (text, style):
                 self.write_line(text, style)
@@ -190,12 +202,11 @@ class _Console(Console):
             for line in more:
                 self.print(Text(" " * (width + 2) + line))
 
-    def _table(self, table: Rows) -> None:
-        marked = table.headers.split("|") if isinstance(table.headers, str) else table.headers
-        headers = [clean(header.removesuffix(">")) for header in marked]
-        right = [header.endswith(">") for header in marked]
-        rows = (["-" if cell is None else str(cell) for cell in row] for row in table.rows)
-        first = [list(map(clean, row)) for row in islice(rows, _MEASURED)]
+    def _table(self, table: Rows | DataRows) -> None:
+        headers = [clean(header) for header, _ in table.columns]
+        right = [is_right for _, is_right in table.columns]
+        rows = (["-" if cell is None else cell for cell in row] for row in table.rows)
+        first = [[clean(str(cell)) for cell in row] for row in islice(rows, _MEASURED)]
         if self.is_terminal and len(first) < _MEASURED:
             drawn = Table(box=None, pad_edge=False, header_style="bold cyan")
             for header, is_right in zip(headers, right, strict=True):
@@ -208,7 +219,7 @@ class _Console(Console):
         widths = [max(map(len, column)) for column in zip(headers, *first, strict=True)]
         pattern = "  ".join(f"%{'' if r else '-'}{w}s" for w, r in zip(widths, right, strict=True))
         # a long table takes seconds if every line is styled on its own
-        lines = chain([headers], first, rows)
+        lines: Iterator[Sequence[object]] = chain([headers], first, rows)
         while some := list(islice(lines, _MEASURED)):
             self.file.write(clean("".join([(pattern % tuple(row)).rstrip() + "\n" for row in some])))
 
