@@ -157,23 +157,25 @@ def scan(
     predicate: str | None,
     large: bool = False,
     few: bool = False,
+    adds: Iterable[Add] | None = None,
 ) -> pa.RecordBatchReader:
     """Rows through delta-rs: right for every feature that delta-rs reads.
 
     ``few``: only some rows will be read, so delta-rs gets the files in groups, the first one small.
+    ``adds``: only the rows of these files.
     """
     whole = arrow_schema(source.snapshot.metadata.schema_string, large=large)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
-    adds = source.adds(where)
-    groups = _growing_groups(adds) if few else root.groups(adds)
+    found = source.adds(where) if adds is None else iter(adds)
+    groups = _growing_groups(found) if few else root.groups(found)
     snapshot = source.snapshot
     about = ErrorContext(None, root.location, snapshot.version, snapshot.metadata)
 
     def rows(adds: list[Add]) -> Iterator[pa.RecordBatch]:
         table = raw_table(source.snapshot, adds, root)
         with translate_errors(about):
-            found = table.raw.scan(columns=columns, predicate=predicate)
-        reader = pa.RecordBatchReader.from_stream(found)
+            batches = table.raw.scan(columns=columns, predicate=predicate)
+        reader = pa.RecordBatchReader.from_stream(batches)
         return guarded(conformed(reader, schema, table), adds, root, snapshot.version)
 
     # planned here, so that a wrong predicate is an error of this call and not of the first batch
