@@ -32,7 +32,7 @@ from deltalakedb.table.locations import ROOT_SETTING, normal_location
 from deltalakedb.table.maintenance.vacuum import Garbage, collect
 from deltalakedb.table.read.scan import first_rows
 from deltalakedb.table.transaction import Transaction
-from deltalakedb.table.write.write import create_table, write_deltalake
+from deltalakedb.table.write.write import create_table, write_table
 from deltalakedb.transfer.importing.api import import_table
 from deltalakedb.transfer.verifying.verifier import verify_head
 
@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from deltalakedb.sql import SqlEngine
     from deltalakedb.table.diff import TableDiff
     from deltalakedb.table.statistics import TableStats
-    from deltalakedb.transfer.reports import Level, VerifyReport
+    from deltalakedb.transfer import Level
+    from deltalakedb.transfer.reports import VerifyReport
 
 
 T = TypeVar("T")
@@ -335,7 +336,7 @@ class Catalog:
         write to ``catalog.table_uri(name)`` for that.
         """
         with use_config(self._config):
-            write_deltalake(self._uri(name, location), data, **options)
+            write_table(self._uri(name, location), data, **options)
 
     def register(
         self, name: str, location: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
