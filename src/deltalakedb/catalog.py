@@ -189,7 +189,7 @@ class Catalog:
         rows: bool = False,
         limit: int | None = None,
     ) -> TableDiff:
-        """What differs between two versions of a table, or between two tables: schema, properties, files, rows.
+        """What differs between two versions of a table, or two tables: schema, properties, files and rows.
 
         Args:
             name: The table.

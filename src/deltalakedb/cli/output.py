@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -88,12 +90,23 @@ def describe(error: BaseException) -> dict[str, Any]:
             # the command's own help is the best advice on its usage
             kind = "UsageError"
             suggestion = f"`{error.ctx.command_path} --help` shows how it is used" if error.ctx else None
+            suggestion = _similar_command(error) or suggestion
     elif isinstance(error, OSError):
         message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
         suggestion = "check the path and its permissions"
     else:
         suggestion = "run it again with --debug for a traceback"
     return DeltaSqlError(message, suggestion=suggestion).to_dict() | {"error": kind}
+
+
+def _similar_command(error: click.UsageError) -> str | None:
+    """What an unknown command may be meant to be."""
+    unknown = re.match(r"No such command '(.*)'", error.message)
+    if unknown is None or error.ctx is None or not isinstance(group := error.ctx.command, click.Group):
+        return None
+    near = difflib.get_close_matches(unknown[1], group.list_commands(error.ctx), n=3)
+    commands = " or ".join(f"`{error.ctx.command_path} {name}`" for name in near)
+    return f"did you mean {commands}?" if near else None
 
 
 NO_TABLES = "The catalog holds no tables."
@@ -221,7 +234,7 @@ class _Console:
         # a long table takes seconds if every line is styled on its own
         lines: Iterator[Sequence[object]] = chain([headers], first, rows)
         while some := list(islice(lines, _MEASURED)):
-            self.file.write(clean("".join([(pattern % tuple(row)).rstrip() + "\n" for row in some])))
+            self.rich.file.write(clean("".join([(pattern % tuple(row)).rstrip() + "\n" for row in some])))
 
 
 def _raise_broken_pipe() -> NoReturn:

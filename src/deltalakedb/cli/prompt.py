@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
 
-_WORDS = (
-    "AND", "AS", "BETWEEN", "BY", "CASE", "COUNT", "DESC", "DESCRIBE", "DISTINCT", "ELSE", "END", "EXPLAIN", "FROM",
-    "GROUP", "HAVING", "IN", "IS", "JOIN", "LEFT", "LIKE", "LIMIT", "NOT", "NULL", "ON", "OR", "ORDER", "SELECT",
-    "SHOW", "TABLES", "THEN", "UNION", "USING", "VALUES", "WHEN", "WHERE", "WITH",
-)  # fmt: skip
-_VIEWS = (
-    "dl_v_audit", "dl_v_file_history", "dl_v_files", "dl_v_history", "dl_v_imports", "dl_v_metadata", "dl_v_mirror",
-    "dl_v_protocol", "dl_v_tables", "dl_v_txns",
-)  # fmt: skip
+_WORDS = """
+    AND AS BETWEEN BY CASE COUNT DESC DESCRIBE DISTINCT ELSE END EXPLAIN FROM GROUP HAVING IN IS JOIN LEFT LIKE
+    LIMIT NOT NULL ON OR ORDER SELECT SHOW TABLES THEN UNION USING VALUES WHEN WHERE WITH
+"""
+_VIEWS = """
+    dl_v_audit dl_v_file_history dl_v_files dl_v_history dl_v_imports dl_v_metadata dl_v_mirror dl_v_protocol
+    dl_v_tables dl_v_txns
+"""
 _COMMANDS = (".help", ".quit", ".schema", ".tables")
 _HELP = """End a query with a semicolon. Tab completes names; the arrow keys find earlier queries.
   .tables        the tables of the catalog
@@ -107,8 +106,8 @@ class Prompt:
         if state == 0:
             with suppress(Exception):  # nothing may disturb the line being typed
                 self._names = self._catalog.query("SELECT name FROM dl_v_tables").column("name").to_pylist()
-        found = [n for n in (*self._names, *_VIEWS, *_COMMANDS) if n.lower().startswith(word.lower())]
-        found += [w for w in _WORDS if word and w.startswith(word.upper())]
+        found = [n for n in (*self._names, *_VIEWS.split(), *_COMMANDS) if n.lower().startswith(word.lower())]
+        found += [w for w in _WORDS.split() if word and w.startswith(word.upper())]
         return sorted(found)[state] if state < len(found) else None
 
 

@@ -29,7 +29,7 @@ _PLANS = (["explain_key", "explain_value"], ["plan_type", "plan"])
 
 
 def choose_format(cli: Invocation, name: str | None, output: str | None) -> str:
-    """The format of ``--format``, of ``--json``, or of the ending of ``--output``; UsageError if they clash."""
+    """The format of ``--format``, of ``--json``, or of the ending of ``--output``."""
     if name is None:
         ending = Path(output or "").suffix.removeprefix(".").lower()
         name = "json" if cli.json else ending if ending in FORMATS else "csv" if output else "table"
@@ -74,13 +74,13 @@ def show_rows(cli: Invocation, reader: pa.RecordBatchReader, name: str, output: 
         (_write_csv if name == "csv" else _write_json)(counted, _Stdout())
     elif cli.quiet:
         for row in counted:
-            click.echo("\t".join(map(_text, row)))
+            click.echo("\t".join(map(cell_text, row)))
     elif reader.schema.names in _PLANS:
         for _, plan in counted:
             click.echo(str(plan).rstrip("\n"))
     else:
         columns = [(field.name, _is_number(field.type)) for field in reader.schema]
-        cli.show(None, [DataRows(columns, (tuple(map(_text, row)) for row in counted))])
+        cli.show(None, [DataRows(columns, (tuple(map(cell_text, row)) for row in counted))])
     return counted.rows
 
 
@@ -133,7 +133,7 @@ def _write_json(rows: _Counted, file: Any) -> None:
     """One array with an object a line, so that a long result is never in memory as a whole."""
     names, before = rows.schema.names, b"["
     for row in rows:
-        line = json.dumps(_plain(dict(zip(names, row, strict=True))), ensure_ascii=False)
+        line = json.dumps(plain_value(dict(zip(names, row, strict=True))), ensure_ascii=False)
         file.write(before + b"\n  " + line.encode())
         before = b","
     file.write((b"[" if before == b"[" else b"\n") + b"]\n")
@@ -146,7 +146,7 @@ def _write_csv(rows: _Counted, file: Any) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(rows.schema.names)
-    lines = (["" if v is None else _text(v) for v in row] for row in rows)
+    lines = (["" if v is None else cell_text(v) for v in row] for row in rows)
     while True:
         file.write(text.getvalue().encode())
         text.seek(0)
@@ -160,7 +160,7 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _text(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A value as people read it."""
     match value:
         case None:
@@ -174,11 +174,11 @@ def _text(value: Any) -> str:
         case bytes():
             return "0x" + value.hex()
         case dict() | list() | tuple():
-            return json.dumps(_plain(value), ensure_ascii=False)
+            return json.dumps(plain_value(value), ensure_ascii=False)
     return str(value)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """A value as JSON has it: times and decimals are texts, bytes are base64, NaN is null."""
     match value:
         case None | bool() | int() | str():
@@ -186,9 +186,9 @@ def _plain(value: Any) -> Any:
         case float():
             return value if math.isfinite(value) else None
         case dict():
-            return {str(key): _plain(item) for key, item in value.items()}
+            return {str(key): plain_value(item) for key, item in value.items()}
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [plain_value(item) for item in value]
         case datetime():
             return value.isoformat().replace("+00:00", "Z")
         case date() | time():

@@ -50,7 +50,6 @@ def list_files(
       deltasql files sales.orders --at 2026-11-15T12:00Z
     """
     from deltalakedb.metastore.files import scan_files
-    from deltalakedb.protocol.json_text import decode_json
     from deltalakedb.table.arguments import predicate_of
 
     log = catalog.log(name)
@@ -74,6 +73,8 @@ def _cells(files: pa.Table, *names: str) -> Iterator[Any]:
 
 
 def _rows(files: pa.Table) -> Iterator[tuple[object, ...]]:
+    from deltalakedb.protocol.json_text import decode_json
+
     # many files share their values
     partition = lru_cache(maxsize=10_000)(
         lambda text: ", ".join(f"{k}={'null' if v is None else v}" for k, v in decode_json(text).items())
@@ -85,6 +86,8 @@ def _rows(files: pa.Table) -> Iterator[tuple[object, ...]]:
 
 
 def _documents(files: pa.Table) -> list[dict[str, Any]]:
+    from deltalakedb.protocol.json_text import decode_json
+
     return [
         {
             "path": path,
