@@ -139,6 +139,13 @@ class Invocation(Output):
             with opened as catalog:
                 yield catalog
 
+    def table_names(self) -> list[str]:
+        """The names of all tables, for completion: without Arrow and delta-rs, whose import takes time."""
+        from deltalakedb.metastore.database import Database
+
+        with Database.open(self.catalog_address(), self.settings(create=False)) as database:
+            return [name for (name,) in database.rows(database.sql("tables", "names"))]
+
     def version_at(
         self, catalog: Catalog, name: str, version: int | None = None, at: datetime | None = None
     ) -> int | None:

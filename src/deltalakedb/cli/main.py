@@ -28,6 +28,9 @@ _COMMANDS = {
     "mirror": ("mirror",),
     "catalog": ("doctor", "migrate"),
     "config": ("config",),
+    "query": ("sql", "head"),
+    "inspect": ("stats", "diff", "watch"),
+    "completion": ("completion",),
     "serve": ("serve",),
 }
 _EPILOG = """\b
@@ -73,6 +76,9 @@ class Deltasql(click.Group):
                 code = super().main(words, standalone_mode=False, obj=invocation, **extra)
                 sys.stdout.flush()
                 return code if isinstance(code, int) else ExitCode.OK
+        except click.exceptions.NoArgsIsHelpError as bare:
+            click.echo(bare.format_message())
+            return ExitCode.OK
         except BrokenPipeError:
             # the reader of the pipe has seen enough; what is still buffered must not fail once more
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -19,6 +19,8 @@ Option: TypeAlias = "Callable[[Any], Any]"
 MakeCommand: TypeAlias = "Callable[[Callable[..., Any]], click.Command]"
 
 option = click.option
+#: how long a shell waits for table names
+_COMPLETION_SECONDS = 2.0
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -77,6 +79,31 @@ def command(
     return make
 
 
+def table_argument(name: str, **attributes: Any) -> Option:
+    """An argument that is the name of a table, which shells complete."""
+    return click.argument(name, shell_complete=_complete_table, **attributes)
+
+
+def _complete_table(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Table names for a shell: soon or not at all, and without a word about errors."""
+    import logging
+    import threading
+    from contextlib import suppress
+
+    logging.disable()
+    names: list[str] = []
+
+    def look() -> None:
+        with suppress(Exception):
+            names.extend(ctx.find_root().obj.table_names())
+
+    # a server that does not answer must not hold up the shell
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(_COMPLETION_SECONDS)
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
 def table_command(
     name: str,
     *groups: Sequence[Option],
@@ -102,7 +129,7 @@ def table_command(
                     given["version"] = cli.version_at(catalog, name or "", given["version"], given.pop("at"))
                 return function(cli, catalog, name, **given)
 
-        return command(name, *groups, **attributes)(click.argument("table", required=required)(run))
+        return command(name, *groups, **attributes)(table_argument("table", required=required)(run))
 
     return make
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, Self, TextIO, TypeAlias
 
 import click
@@ -21,6 +24,7 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
     PredicateError,
+    QueryError,
     TableFrozenError,
     VerificationError,
 )
@@ -55,7 +59,14 @@ class ExitCode(IntEnum):
 def exit_code(error: BaseException) -> ExitCode:
     """The exit code that an error ends a command with."""
     match error:
-        case AddressError() | ConfigError() | InvalidArgumentError() | PredicateError() | click.UsageError():
+        case (
+            AddressError()
+            | ConfigError()
+            | InvalidArgumentError()
+            | PredicateError()
+            | QueryError()
+            | click.UsageError()
+        ):
             return ExitCode.USAGE
         case ConflictError():  # transient too, and still has a code of its own
             return ExitCode.CONFLICT
@@ -79,6 +90,7 @@ def describe(error: BaseException) -> dict[str, Any]:
             # the command's own help is the best advice on its usage
             kind = "UsageError"
             suggestion = f"`{error.ctx.command_path} --help` shows how it is used" if error.ctx else None
+            suggestion = _similar_command(error) or suggestion
     elif isinstance(error, OSError):
         message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
         suggestion = "check the path and its permissions"
@@ -87,20 +99,47 @@ def describe(error: BaseException) -> dict[str, Any]:
     return DeltaSqlError(message, suggestion=suggestion).to_dict() | {"error": kind}
 
 
+def _similar_command(error: click.UsageError) -> str | None:
+    """What an unknown command may be meant to be."""
+    unknown = re.match(r"No such command '(.*)'", error.message)
+    if unknown is None or error.ctx is None or not isinstance(group := error.ctx.command, click.Group):
+        return None
+    near = difflib.get_close_matches(unknown[1], group.list_commands(error.ctx), n=3)
+    commands = " or ".join(f"`{error.ctx.command_path} {name}`" for name in near)
+    return f"did you mean {commands}?" if near else None
+
+
 NO_TABLES = "The catalog holds no tables."
+#: the first rows of a table, which decide how wide its columns are
+_MEASURED = 1000
 #: numbers and times stay whole on a narrow terminal; names and paths give way
 _WHOLE = ("COMMITTED", "FILES", "ROWS", "SIZE", "STATE", "VERSION")
 
 
 class Rows(NamedTuple):
-    """A table: headers separated by ``|``, ``>`` after those of right-aligned columns; None is a dash."""
+    """A table: headers separated by ``|``, ``>`` after those of right-aligned columns; None is a dash.
+
+    Rows are drawn as they come: the widths of a long table are those of its first rows.
+    """
 
     headers: str
     rows: Iterable[Sequence[object]]
 
+    @property
+    def columns(self) -> list[tuple[str, bool]]:
+        """The headers, and whether their columns are right-aligned."""
+        return [(h.removesuffix(">"), h.endswith(">")) for h in self.headers.split("|")]
+
+
+class DataRows(NamedTuple):
+    """The same for data, whose columns may have any names."""
+
+    columns: Sequence[tuple[str, bool]]
+    rows: Iterable[Sequence[object]]
+
 
 #: what a command shows to people: a line, a line with a style, names with values, or a table
-Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows
+Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows | DataRows
 
 
 def view_reports(reports: Sequence[VerifyReport]) -> Iterator[Item]:
@@ -156,7 +195,7 @@ class _Console:
         match item:
             case str():
                 self.write_line(item)
-            case Rows():
+            case Rows() | DataRows():
                 self._table(item)
             case (text, style):
                 self.write_line(text, style)
@@ -173,12 +212,12 @@ class _Console:
             for line in more:
                 self.write_parts((" " * (width + 2) + line, ""))
 
-    def _table(self, table: Rows) -> None:
-        marked = table.headers.split("|")
-        headers = [header.removesuffix(">") for header in marked]
-        right = [header.endswith(">") for header in marked]
-        cells = [["-" if cell is None else clean(str(cell)) for cell in row] for row in table.rows]
-        if self.rich.is_terminal:
+    def _table(self, table: Rows | DataRows) -> None:
+        headers = [clean(header) for header, _ in table.columns]
+        right = [is_right for _, is_right in table.columns]
+        rows = (["-" if cell is None else cell for cell in row] for row in table.rows)
+        first = [[clean(str(cell)) for cell in row] for row in islice(rows, _MEASURED)]
+        if self.rich.is_terminal and len(first) < _MEASURED:
             from rich.table import Table
             from rich.text import Text
 
@@ -186,17 +225,16 @@ class _Console:
             for header, is_right in zip(headers, right, strict=True):
                 justify = "right" if is_right else "left"
                 drawn.add_column(header, justify=justify, overflow="fold", no_wrap=header in _WHOLE)  # type: ignore[arg-type]
-            for row in cells:
+            for row in first:
                 drawn.add_row(*map(Text, row))
             self.rich.print(drawn)
             return
-        widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-        for row in [headers, *cells]:
-            padded = [
-                cell.rjust(width) if is_right else cell.ljust(width)
-                for cell, width, is_right in zip(row, widths, right, strict=True)
-            ]
-            self.write_line("  ".join(padded).rstrip())
+        widths = [max(map(len, column)) for column in zip(headers, *first, strict=True)]
+        pattern = "  ".join(f"%{'' if r else '-'}{w}s" for w, r in zip(widths, right, strict=True))
+        # a long table takes seconds if every line is styled on its own
+        lines: Iterator[Sequence[object]] = chain([headers], first, rows)
+        while some := list(islice(lines, _MEASURED)):
+            self.rich.file.write(clean("".join([(pattern % tuple(row)).rstrip() + "\n" for row in some])))
 
 
 def _raise_broken_pipe() -> NoReturn:
@@ -222,12 +260,12 @@ class Output:
         """Show a command's result.
 
         Args:
-            document: The whole result: plain data and reports.
+            document: The whole result: plain data and reports; or a function that makes it.
             view: What people see.
             brief: The lines that remain under ``--quiet``.
         """
         if self.json:
-            _print_json(document)
+            _print_json(document() if callable(document) else document)
         elif self.quiet:
             for line in brief:
                 click.echo(clean(line))

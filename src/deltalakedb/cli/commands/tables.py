@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
+    from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.outbox import Lag
     from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.metastore.txn_log import SqlTxnLogReader
@@ -193,25 +194,10 @@ def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> 
       deltasql history sales.orders --json
     """
     from deltalakedb.metastore import commits
-    from deltalakedb.protocol.json_text import decode_json
 
     row = catalog.describe(name)
     found = commits.history(catalog.log(name).database, row, limit=limit)
-    shown = [
-        {
-            "version": c.version,
-            "committed_at": render.iso(c.timestamp),
-            "operation": c.operation,
-            "files_added": c.num_added,
-            "files_removed": c.num_removed,
-            "actor": c.actor,
-            "origin": c.origin,
-            "published": c.version <= row.published_version,
-            "transaction": c.txn_uuid,
-            "info": None if c.info is None else decode_json(c.info),
-        }
-        for c in found
-    ]
+    shown = [commit_document(c) | {"published": c.version <= row.published_version} for c in found]
     rows = []
     for c in shown:
         files, published = (
@@ -222,6 +208,23 @@ def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> 
         rows.append((c["version"], c["committed_at"], what, files, by, published))
     table = Rows("VERSION>|COMMITTED|OPERATION|FILES|BY|PUBLISHED", rows)
     cli.show({"table": name, "commits": shown}, [table], [str(c.version) for c in found])
+
+
+def commit_document(commit: CommitRow) -> dict[str, Any]:
+    """A commit as plain data."""
+    from deltalakedb.protocol.json_text import decode_json
+
+    return {
+        "version": commit.version,
+        "committed_at": render.iso(commit.timestamp),
+        "operation": commit.operation,
+        "files_added": commit.num_added,
+        "files_removed": commit.num_removed,
+        "actor": commit.actor,
+        "origin": commit.origin,
+        "transaction": commit.txn_uuid,
+        "info": None if commit.info is None else decode_json(commit.info),
+    }
 
 
 @command("create", CHANGING)

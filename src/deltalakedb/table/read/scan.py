@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import deltalake
@@ -26,6 +26,7 @@ from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
 from deltalakedb.protocol.stats_columns import Group, LeafColumns, StatsColumns, nested, stats_columns
 from deltalakedb.storage.local import Translated
+from deltalakedb.table.arguments import names_of, sql_text
 from deltalakedb.table.roots import Root, ScratchFolder, reading, store_for
 from deltalakedb.table.scratch import ErrorContext, translate_errors, with_safe_stats
 from deltalakedb.table.sources import Source, SqlSource
@@ -155,11 +156,19 @@ def scan(
     columns: list[str] | None,
     predicate: str | None,
     large: bool = False,
+    few: bool = False,
+    adds: Iterable[Add] | None = None,
 ) -> pa.RecordBatchReader:
-    """Rows through delta-rs: right for every feature that delta-rs reads."""
+    """Rows through delta-rs: right for every feature that delta-rs reads.
+
+    ``few``: only some rows will be read, so delta-rs gets the files in groups, the first one small.
+    ``adds``: only the rows of these files.
+    """
     whole = arrow_schema(source.snapshot.metadata.schema_string, large=large)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
-    groups, snapshot = root.groups(source.adds(where)), source.snapshot
+    found = source.adds(where) if adds is None else iter(adds)
+    groups = _growing_groups(found) if few else root.groups(found)
+    snapshot = source.snapshot
 
     def rows(adds: list[Add]) -> Iterator[pa.RecordBatch]:
         return guarded(scan_files(snapshot, adds, root, schema, predicate), adds, root, snapshot.version)
@@ -178,6 +187,29 @@ def scan_files(
     with translate_errors(ErrorContext(root.table, root.location, snapshot.version, snapshot.metadata)):
         found = table.raw.scan(columns=schema.names, predicate=predicate)
     return conformed(pa.RecordBatchReader.from_stream(found), schema, table)
+
+
+def _growing_groups(adds: Iterator[Add]) -> Iterator[list[Add]]:
+    """Files in groups, the first of one file and each of eight times as many; at least one, perhaps empty."""
+    size = 1
+    yield list(islice(adds, size))
+    while group := list(islice(adds, size := 8 * size)):
+        yield group
+
+
+def first_rows(
+    table: TableHandle, limit: int, *, columns: list[str] | None, predicate: str | None
+) -> pa.Table:
+    """At most so many rows that meet a predicate, from as few files as possible."""
+    names, where = names_of(columns), table.where(sql_text(predicate))
+    rows = scan(table.source, table.root, where=where, columns=names, predicate=predicate, few=True)
+    found: list[pa.RecordBatch] = []
+    while (left := limit - sum(b.num_rows for b in found)) > 0:
+        try:
+            found.append(rows.read_next_batch().slice(0, left))
+        except StopIteration:
+            break
+    return pa.Table.from_batches(found, rows.schema)
 
 
 def conformed(reader: pa.RecordBatchReader, schema: pa.Schema, *held: RawTable) -> Iterator[pa.RecordBatch]:
