@@ -481,7 +481,7 @@ class Mirror:
         """Delete the bytes of published commits that a published checkpoint covers from the catalog."""
         return checkpointer.prune(self._database, name, dry_run=dry_run)
 
-    def compact(self, name: str, start: int, end: int, *, dry_run: bool = False) -> str | None:
+    def compact_log(self, name: str, start: int, end: int, *, dry_run: bool = False) -> str | None:
         """Write a log compaction file over the published versions ``start`` to ``end``.
 
         Returns:

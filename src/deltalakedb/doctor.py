@@ -107,7 +107,7 @@ def _catalog(database: Database) -> Iterator[Check]:
     title = "connection"
     try:
         if engine.is_absent():
-            hint = "check the address, or create the catalog with `deltasql migrate`"
+            hint = "check the address, or create the catalog with `deltasql init`"
             raise CatalogNotFoundError(absent, suggestion=hint)
         with engine.read() as session:
             version = migrations.current_version(engine, session)
@@ -119,7 +119,7 @@ def _catalog(database: Database) -> Iterator[Check]:
             yield Check(title, "warning", trouble.message, "move the catalog to a database with UTF8")
         title = "schema"
         if version == 0:
-            raise CatalogNotFoundError(absent, suggestion="create it with `deltasql migrate`")
+            raise CatalogNotFoundError(absent, suggestion="create it with `deltasql init`")
         if version != known:
             hint = "run `deltasql migrate`" if version < known else "upgrade deltalakedb on this machine"
             found = f"the schema has version {version}, this client needs {known}"

@@ -260,7 +260,7 @@ class Mirror(AsyncProxy[SyncMirror]):
     checkpoint = async_method(SyncMirror.checkpoint)
     clean = async_method(SyncMirror.clean)
     prune = async_method(SyncMirror.prune)
-    compact = async_method(SyncMirror.compact)
+    compact_log = async_method(SyncMirror.compact_log)
     verify = async_method(SyncMirror.verify)
     repair = async_method(SyncMirror.repair)
     rebuild = async_method(SyncMirror.rebuild)

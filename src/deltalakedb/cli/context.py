@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import threading
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 import click
 
 from deltalakedb.address import Address, is_deltasql, parse_address
-from deltalakedb.cli.output import ExitCode, Output
+from deltalakedb.cli.output import ExitCode, Interrupted, Output
 from deltalakedb.exceptions import CatalogNotFoundError
+from deltalakedb.redaction import redact
 
 # wrong usage is reported without importing settings, databases and Arrow, which takes time
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ class Invocation(Output):
     debug: bool = False
     catalog: str | None = None
     config: str | None = None
+    words: Sequence[str] = ()
 
     def settings(self, *, create: bool | None = None, auto_migrate: bool | None = None) -> Config:
         """The settings of this run: file and environment, overridden by what the command itself decides."""
@@ -54,6 +57,11 @@ class Invocation(Output):
             "no catalog is named: use --catalog deltasql://sqlite//path/meta.db, set DELTASQL_CATALOG, "
             'or write catalog = "deltasql://…" into deltasql.toml'
         )
+
+    def is_default(self, address: Address) -> bool:
+        """Whether commands without ``--catalog`` use this catalog."""
+        default = self.settings().catalog.uri
+        return default is not None and default.absolute() == address
 
     def table_address(self, target: str) -> Address:
         """A table by its full address, or by its name in the catalog that is meant."""
@@ -92,7 +100,7 @@ class Invocation(Output):
                     raise
                 raise CatalogNotFoundError(
                     f"there is no catalog at {address.to_uri()}",
-                    suggestion="check the address, or create the catalog with `deltasql migrate`",
+                    suggestion="check the address, or create the catalog with `deltasql init`",
                 ) from error
             with opened as catalog:
                 yield catalog
@@ -103,6 +111,15 @@ class Invocation(Output):
         address, names = self.one_catalog(targets)
         with self.open_catalog(address) as catalog:
             yield catalog, names
+
+    @contextmanager
+    def resumable(self, kept: str) -> Iterator[None]:
+        """Answer Ctrl-C with the command that continues the work."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            command = redact(shlex.join(["deltasql", *self.words]))
+            raise Interrupted(f"interrupted: {kept}", f"run `{command}` to continue") from interrupt
 
     def confirm(self, question: str) -> None:
         """Ask before a change, unless ``--yes`` is given; a no ends the command with exit code 1."""

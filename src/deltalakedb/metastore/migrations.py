@@ -80,13 +80,13 @@ def ensure(engine: Engine, *, create: bool = True) -> None:
     if version == 0 and not create:
         raise CatalogNotFoundError(
             f"there is no catalog at {where}",
-            suggestion="check the address; writing the first table creates the catalog, and so does "
-            "`deltasql migrate`",
+            suggestion="check the address, or create the catalog with `deltasql init`; writing the first "
+            "table creates it, too",
         )
     if version == 0 and not engine.config.catalog.create:
         raise CatalogNotFoundError(
             f"there is no catalog at {where}, and catalog.create is off",
-            suggestion="let the database's owner run `deltasql migrate`",
+            suggestion="let the database's owner run `deltasql init`",
         )
     if version and not engine.config.catalog.auto_migrate:
         raise CatalogVersionError(

@@ -81,7 +81,7 @@ def refuse_followed(table: Table) -> None:
             table=table.name,
             version=table.head.version,
             suggestion=f"write to the original at {table.location}; to manage it here, remove the copy with "
-            "`deltasql rollback` and import the table without --follow",
+            f"`deltasql import --undo {table.name}` and import the table without --follow",
         )
 
 

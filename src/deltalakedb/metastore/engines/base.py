@@ -359,7 +359,7 @@ class FileEngine(Engine):
         if not self.config.catalog.create:
             raise CatalogNotFoundError(
                 f"there is no catalog at {self.path}, and catalog.create is off",
-                suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
+                suggestion="create it with `deltasql init`, or set DELTASQL_CATALOG__CREATE=true",
             )
         self._make_folder()
         return False
