@@ -27,6 +27,7 @@ _COMMANDS = {
     "transfer": ("import", "import-all", "import-status", "export", "verify"),
     "mirror": ("mirror",),
     "catalog": ("doctor", "init", "migrate"),
+    "config": ("config",),
     "serve": ("serve",),
 }
 _EPILOG = """\b
@@ -136,9 +137,9 @@ def _logging(invocation: Invocation) -> Iterator[None]:
 def cli() -> None:
     """Delta tables whose metadata lives in a database.
 
-    TABLE is a name in the catalog, or a full address such as
-    deltasql://sqlite//srv/lake/meta.db?table=sales.orders. The catalog is that of --catalog, of the
-    variable DELTASQL_CATALOG, or of deltasql.toml.
+    TABLE is a name in the catalog, a name in a configured catalog (prod:sales.orders), a full address such
+    as deltasql://sqlite//srv/lake/meta.db?table=sales.orders, or the path or URL of a registered table. The
+    catalog is that of --catalog, of the variable DELTASQL_CATALOG, or of deltasql.toml.
     """
 
 

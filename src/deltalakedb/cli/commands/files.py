@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import CHANGING, LEASING, SPARK_ENGINE, flag, number, option, table_command
+from deltalakedb.cli.options import (
+    CHANGING,
+    LEASING,
+    SNAPSHOT,
+    SPARK_ENGINE,
+    flag,
+    number,
+    option,
+    table_command,
+)
 from deltalakedb.cli.output import Item, Rows
 from deltalakedb.protocol.json_text import decode_json
 
@@ -23,9 +32,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("path", "size", "num_records", "modification_time", "partition_values", "add_version")
 
 
-@table_command("files")
+@table_command("files", SNAPSHOT)
 @option("--where", metavar="SQL", help="Only files that may hold rows for a condition.")
-@number("--version", "N", "The files at a version; default: the newest.")
 @number("--limit", "N", "Show at most N files.")
 def list_files(
     cli: Invocation, catalog: Catalog, name: str, where: str | None, version: int | None, limit: int | None
@@ -37,6 +45,7 @@ def list_files(
       deltasql files sales.orders
       deltasql files sales.orders --where "city = 'Rome' AND id > 100"
       deltasql files sales.orders --version 3 --quiet
+      deltasql files sales.orders --at 2026-11-15T12:00Z
     """
     from deltalakedb.metastore.files import scan_files
     from deltalakedb.table.arguments import predicate_of

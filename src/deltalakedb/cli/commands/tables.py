@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import CHANGING, FILE, PAIR, command, flag, number, option, table_command
+from deltalakedb.cli.options import (
+    CHANGING,
+    FILE,
+    PAIR,
+    SNAPSHOT,
+    command,
+    flag,
+    number,
+    option,
+    table_command,
+)
 from deltalakedb.cli.output import Item, Rows
 from deltalakedb.cli.schema_text import read_schema
 from deltalakedb.exceptions import TableExistsError
@@ -22,6 +33,7 @@ if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
     from deltalakedb.metastore.outbox import Lag
     from deltalakedb.metastore.rows import OpenTable, Table
+    from deltalakedb.metastore.txn_log import SqlTxnLogReader
 
 
 def _row(table: Table) -> dict[str, Any]:
@@ -67,19 +79,23 @@ def list_tables(cli: Invocation, namespace: str | None) -> None:
     )
 
 
-@table_command("show")
-def show(cli: Invocation, catalog: Catalog, name: str) -> None:
+@table_command("show", SNAPSHOT)
+def show(cli: Invocation, catalog: Catalog, name: str, version: int | None) -> None:
     """Show one table: its location, version, size, properties and publishing state.
+
+    With --version or --at: its files, rows, size, properties and protocol at that version.
 
     \b
     Examples:
       deltasql show sales.orders
+      deltasql show prod:sales.orders --at 2026-11-15
+      deltasql show /srv/lake/orders
       deltasql show 'deltasql://sqlite//srv/lake/meta.db?table=sales.orders' --json
     """
     from deltalakedb.metastore import outbox
 
     log = catalog.log(name)
-    opened = log.open()
+    opened = _at_version(log.open(version), log)
     lag = outbox.lag(log.database, opened.table.table_id)
     metadata = opened.snapshot.metadata
     document = {
@@ -94,6 +110,26 @@ def show(cli: Invocation, catalog: Catalog, name: str) -> None:
         "oldest_unpublished_at": render.iso(lag.oldest_at),
     }
     cli.show(document, _view_show(opened, lag), [opened.table.location])
+
+
+def _at_version(opened: OpenTable, log: SqlTxnLogReader) -> OpenTable:
+    """The table with the counters of the version that is open, not those of the newest."""
+    from deltalakedb.metastore.files import scan_files
+
+    if opened.is_head:
+        return opened
+    found = scan_files(log.database, opened, ("size", "num_records"))
+    sizes, counts = (found.column(name).to_pylist() for name in ("size", "num_records"))
+    head = replace(
+        opened.table.head,
+        version=opened.snapshot.version,
+        timestamp=opened.snapshot.timestamp,
+        num_files=len(sizes),
+        size_bytes=sum(sizes),
+        num_records=sum(n or 0 for n in counts),
+        files_without_count=counts.count(None),
+    )
+    return replace(opened, table=replace(opened.table, head=head))
 
 
 def _view_show(opened: OpenTable, lag: Lag) -> Iterator[Item]:
@@ -129,8 +165,7 @@ def _pairs(values: Mapping[str, str | None]) -> str:
     return "\n".join(f"{k} = {v}" for k, v in sorted(values.items()))
 
 
-@table_command("schema")
-@number("--version", "N", "The schema at a version; default: the newest.")
+@table_command("schema", SNAPSHOT)
 def table_schema(cli: Invocation, catalog: Catalog, name: str, version: int | None) -> None:
     """Show a table's columns as a tree; with --json, the Delta schema.
 
@@ -254,7 +289,7 @@ def create_table(
     """
     if sum(given is not None for given in (text, parquet, like)) != 1:
         raise click.UsageError("no columns are given: pass one of --schema, --from-parquet and --like")
-    address = cli.table_address(table)
+    address = cli.table_address(table, new=True)
     name, where = address.require_table(), location or address.location
     with cli.open_catalog(address, create=not dry_run) as catalog:
         schema, columns = _columns(cli, text, parquet, like)

@@ -106,7 +106,7 @@ def import_(
             "--dry-run plans a first import and does not go with --catch-up: `deltasql mirror status --look` "
             "shows how far the log is ahead"
         )
-    address = cli.table_address(table)
+    address = cli.table_address(table, new=True)
     uri, shown = address.to_uri(redact=False), address.to_uri()
     with use_config(cli.settings()):
         if dry_run:
