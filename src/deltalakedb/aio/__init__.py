@@ -359,6 +359,9 @@ class Catalog(AsyncProxy[SyncCatalog]):
     drop_table = async_method(SyncCatalog.drop_table)
     set_comment = async_method(SyncCatalog.set_comment)
     set_tags = async_method(SyncCatalog.set_tags)
+    update_tags = async_method(SyncCatalog.update_tags)
+    relocate_table = async_method(SyncCatalog.relocate_table)
+    relocate_tables = async_method(SyncCatalog.relocate_tables)
     gc = async_method(SyncCatalog.gc)
 
     @property

@@ -32,7 +32,7 @@ _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
 _IN_CATALOG = re.compile(f"({_NAME.pattern}):(?!//)(.+)")
 
 
-def _is_location(target: str) -> bool:
+def is_location(target: str) -> bool:
     """Whether a TABLE is a path or URL: names have no slashes."""
     return "/" in target or target in (".", "..", "~")
 
@@ -98,7 +98,7 @@ class Invocation(Output):
             catalog, target = self._named_catalog(*named.groups()), named[2]
         else:
             catalog = self.catalog_address()
-        if new or not _is_location(target):
+        if new or not is_location(target):
             return catalog.with_table(target)
         with self.open_catalog(catalog) as opened:
             if (found := opened.find(location=target)) is None:

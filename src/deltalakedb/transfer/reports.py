@@ -335,6 +335,33 @@ class RollbackReport(TableReport):
 
 
 @dataclass(frozen=True, slots=True)
+class RelocatedTable(TableReport):
+    """A table at its new location.
+
+    Attributes:
+        old_location: Where the catalog had it before.
+        version: Its newest version.
+    """
+
+    old_location: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelocationReport(Report):
+    """The locations that were changed in the catalog, or would be.
+
+    Attributes:
+        tables: The tables, by name.
+        root: The catalog's new root; None if it stays.
+    """
+
+    tables: tuple[RelocatedTable, ...]
+    root: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ExportReport(TableReport):
     """What an export made, or would make, at a location.
 

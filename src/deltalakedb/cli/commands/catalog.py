@@ -107,20 +107,18 @@ def init(cli: Invocation, address: str | None, root: str | None) -> None:
     with Catalog(found, config=cli.settings(create=True), create=True) as catalog:
         if root is not None:
             catalog.set_root(root)
-        document = {"catalog": catalog.uri, "created": made, "root": catalog.root}
-        tables = len(catalog.tables())
-    uri = document["catalog"]
+        uri, place, tables = catalog.uri, catalog.root, len(catalog.tables())
     begin = f"Created a catalog at {uri}." if made else f"There is a catalog at {uri}: nothing to create."
     holds = "" if made else f"It has {render.many(tables, 'table')}."
-    where = "" if document["root"] else " --location DIR"
+    where = "" if place else " --location DIR"
     steps = [
         *([] if cli.is_default(found) else [f"  export DELTASQL_CATALOG={shlex.quote(uri)}"]),
         "  deltasql list" if tables else f"  deltasql write NAME FILE.csv{where}",
     ]
     view: list[Item] = [" ".join(filter(None, (begin, holds)))]
-    if document["root"]:
-        view.append(f"New tables are created below {document['root']}.")
-    cli.show(document, [*view, "Next:", *steps], [uri])
+    if place:
+        view.append(f"New tables are created below {place}.")
+    cli.show({"catalog": uri, "created": made, "root": place}, [*view, "Next:", *steps], [uri])
 
 
 def _version_of(cli: Invocation, address: Address) -> int:

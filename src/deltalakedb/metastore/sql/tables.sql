@@ -44,6 +44,9 @@ UPDATE dl_tables SET name = ?, updated_at = ? WHERE table_id = ?;
 -- an append that waits for the head saw the old name, and sees nothing new but the head
 UPDATE dl_heads SET table_name = ? WHERE table_id = ?;
 
+-- name: set location
+UPDATE dl_tables SET location = ?, updated_at = ? WHERE table_id = ?;
+
 -- name: set comment
 UPDATE dl_tables SET comment = ?, updated_at = ? WHERE table_id = ?;
 
