@@ -29,7 +29,7 @@ from deltalakedb.table.drop_in.delta_table import DeltaTable
 from deltalakedb.table.locations import ROOT_SETTING, normal_location
 from deltalakedb.table.maintenance.vacuum import Garbage, collect
 from deltalakedb.table.transaction import Transaction
-from deltalakedb.table.write.write import create_table, write_deltalake
+from deltalakedb.table.write.write import create_table, write_table
 from deltalakedb.transfer import relocating
 from deltalakedb.transfer.importing.api import import_table
 from deltalakedb.transfer.verifying.verifier import verify_head
@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from deltalakedb.mirror.repair import Repaired
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Commit, TxnLogReader, TxnLogWriter
-    from deltalakedb.transfer.reports import Level, RelocationReport, VerifyReport
+    from deltalakedb.transfer import Level
+    from deltalakedb.transfer.reports import RelocationReport, VerifyReport
 
 
 T = TypeVar("T")
@@ -227,7 +228,7 @@ class Catalog:
         write to ``catalog.table_uri(name)`` for that.
         """
         with use_config(self._config):
-            write_deltalake(self._uri(name, location), data, **options)
+            write_table(self._uri(name, location), data, **options)
 
     def register(
         self, name: str, location: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None

@@ -104,12 +104,12 @@ def _run(title: str, check: Callable[..., Iterable[Check]], *args: object) -> It
 
 def _catalog(database: Database) -> Iterator[Check]:
     engine, known = database.engine, migrations.migrations()[-1].number
-    absent = f"there is no catalog at {database.address.to_uri()}"
+    where = database.address.to_uri()
+    absent, create = f"there is no catalog at {where}", f"create it with `deltasql init '{where}'`"
     title = "connection"
     try:
         if engine.is_absent():
-            hint = "check the address, or create the catalog with `deltasql init`"
-            raise CatalogNotFoundError(absent, suggestion=hint)
+            raise CatalogNotFoundError(absent, suggestion=f"check the address, or {create}")
         with engine.read() as session:
             version = migrations.current_version(engine, session)
         yield Check(title, "ok", f"connected to {engine.dialect.name}")
@@ -120,7 +120,7 @@ def _catalog(database: Database) -> Iterator[Check]:
             yield Check(title, "warning", trouble.message, "move the catalog to a database with UTF8")
         title = "schema"
         if version == 0:
-            raise CatalogNotFoundError(absent, suggestion="create it with `deltasql init`")
+            raise CatalogNotFoundError(absent, suggestion=create)
         if version != known:
             hint = "run `deltasql migrate`" if version < known else "upgrade deltalakedb on this machine"
             found = f"the schema has version {version}, this client needs {known}"

@@ -565,11 +565,17 @@ class Config(Section):
                 continue
             shown: dict[_Keys, str]
             if name == "catalogs":
-                shown = {(name, key): redact(text.get_secret_value()) for key, text in section.items()}
+                shown = {(name, key): self._shown_catalog(key) for key in section}
             else:
                 shown = {(name, prefix, key): MASK for prefix, found in section.items() for key in found}
             settings += [self._setting(path, value, info.description) for path, value in shown.items()]
         return settings
+
+    def _shown_catalog(self, name: str) -> str:
+        try:
+            return self.catalog_address(name).to_uri()
+        except ConfigError:
+            return MASK  # where its password is cannot be known
 
     def _setting(self, path: tuple[str, ...], value: object, description: str | None) -> Setting:
         source = _source_of(path, self._sources)

@@ -92,7 +92,7 @@ def test_creation_is_refused_where_the_settings_forbid_it(catalog_uri: str, tmp_
     frugal = Config(catalog={"create": False})
     with pytest.raises(CatalogNotFoundError) as caught:
         Catalog(catalog_uri, config=frugal)
-    assert "migrate" in (caught.value.suggestion or "")
+    assert f"deltasql init '{catalog_uri}'" in (caught.value.suggestion or "")
     with use_config(frugal), pytest.raises(CatalogNotFoundError):
         DeltaTable(f"{catalog_uri}?table=t")
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("catalog")] == []

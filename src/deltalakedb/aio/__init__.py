@@ -36,10 +36,9 @@ from deltalakedb.catalog import Mirror as SyncMirror
 from deltalakedb.models import Add, Committed, File, Remove
 from deltalakedb.protocol.txn_log import TxnLogReader
 from deltalakedb.retry import RETRIED, Retries
-from deltalakedb.table.drop_in import functions
+from deltalakedb.table.drop_in import delta_table, functions
 from deltalakedb.table.drop_in.delta_table import DeltaTable as SyncTable
 from deltalakedb.table.transaction import Transaction as SyncTransaction
-from deltalakedb.table.write import write as writer
 from deltalakedb.transfer import exporting, following, rollback
 from deltalakedb.transfer.importing import api, plan
 from deltalakedb.transfer.verifying import verifier
@@ -408,7 +407,7 @@ class Catalog(AsyncProxy[SyncCatalog]):
         await run_to_the_end(self._queue, lambda: self._sync().close())
 
 
-write_deltalake = async_function_on_table(writer.write_deltalake, DeltaTable)
+write_deltalake = async_function_on_table(delta_table.write_deltalake, DeltaTable)
 convert_to_deltalake = async_function(functions.convert_to_deltalake)
 open_log = async_function(catalog.open_log, lambda log: TxnLog._of(log, None))
 follow_table = async_function(following.follow_table)

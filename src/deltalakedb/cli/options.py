@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from deltalakedb.transfer.reports import FILE_LEVELS
+from deltalakedb.transfer import FILE_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -8,20 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, Self, TextIO, TypeAlias
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
-from rich.text import Text
 
 from deltalakedb.cli.render import clean, count, many
 from deltalakedb.exceptions import (
@@ -36,6 +25,7 @@ from deltalakedb.exceptions import (
     VerificationError,
 )
 
+# rich takes time to import, and `--help` shows nothing with it
 if TYPE_CHECKING:
     from deltalakedb.mirror.drift import Difference
     from deltalakedb.transfer.reports import VerifyReport
@@ -151,17 +141,24 @@ class Advance(Protocol):
         """Report how much of how much is done, and the label if it changes."""
 
 
-class _Console(Console):
+class _Console:
     """Colour and boxes on a terminal, plain lines anywhere else; raises for a closed pipe."""
 
     def __init__(self, file: TextIO) -> None:
-        super().__init__(file=file, highlight=False, markup=False, emoji=False, soft_wrap=not file.isatty())
+        from rich.console import Console
 
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+        self.rich = Console(
+            file=file, highlight=False, markup=False, emoji=False, soft_wrap=not file.isatty()
+        )
+        self.rich.on_broken_pipe = _raise_broken_pipe  # type: ignore[method-assign]
 
     def write_line(self, text: str, style: str = "") -> None:
-        self.print(Text(clean(text), style=style))
+        self.write_parts((clean(text), style))
+
+    def write_parts(self, *parts: tuple[str, str]) -> None:
+        from rich.text import Text
+
+        self.rich.print(Text.assemble(*parts))
 
     def draw(self, item: Item) -> None:
         match item:
@@ -180,23 +177,26 @@ class _Console(Console):
         width = max(map(len, shown), default=0)
         for name, value in shown.items():
             first, *more = clean(value).split("\n")
-            self.print(Text.assemble((f"{name:<{width}}  ", "cyan"), first))
+            self.write_parts((f"{name:<{width}}  ", "cyan"), (first, ""))
             for line in more:
-                self.print(Text(" " * (width + 2) + line))
+                self.write_parts((" " * (width + 2) + line, ""))
 
     def _table(self, table: Rows) -> None:
         marked = table.headers.split("|")
         headers = [header.removesuffix(">") for header in marked]
         right = [header.endswith(">") for header in marked]
         cells = [["-" if cell is None else clean(str(cell)) for cell in row] for row in table.rows]
-        if self.is_terminal:
+        if self.rich.is_terminal:
+            from rich.table import Table
+            from rich.text import Text
+
             drawn = Table(box=None, pad_edge=False, header_style="bold cyan")
             for header, is_right in zip(headers, right, strict=True):
                 justify = "right" if is_right else "left"
                 drawn.add_column(header, justify=justify, overflow="fold", no_wrap=header in _WHOLE)  # type: ignore[arg-type]
             for row in cells:
                 drawn.add_row(*map(Text, row))
-            self.print(drawn)
+            self.rich.print(drawn)
             return
         widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
         for row in [headers, *cells]:
@@ -205,6 +205,10 @@ class _Console(Console):
                 for cell, width, is_right in zip(row, widths, right, strict=True)
             ]
             self.write_line("  ".join(padded).rstrip())
+
+
+def _raise_broken_pipe() -> NoReturn:
+    raise BrokenPipeError
 
 
 def _print_json(document: Any) -> None:
@@ -245,7 +249,7 @@ class Output:
             _print_json({**error, "exit_code": code})
             return
         console = _Console(sys.stderr)
-        console.print(Text.assemble(("Error: ", "bold red"), clean(error["message"])))
+        console.write_parts(("Error: ", "bold red"), (clean(error["message"]), ""))
         if error["table"] is not None:
             at = "" if error["version"] is None else f", version {error['version']}"
             console.write_line(f"  at table {error['table']}{at}")
@@ -263,10 +267,19 @@ class Output:
         console = _Console(sys.stderr)
         if self.json or self.quiet:
             yield lambda done, total, now="": None  # noqa: ARG005
-        elif console.is_terminal:
+        elif console.rich.is_terminal:
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
+
             text, bar, done_of = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
             times = TimeElapsedColumn(), TimeRemainingColumn()
-            with Progress(text, bar, done_of, *times, console=console, transient=True) as shown:
+            with Progress(text, bar, done_of, *times, console=console.rich, transient=True) as shown:
                 task = shown.add_task(clean(label), total=None)
 
                 def move(done: int, total: int, now: str = label) -> None:
@@ -281,6 +294,6 @@ class Output:
                 reached = 10 * done // max(total, 1)
                 if reached > tenths or now != before:
                     tenths, before = reached, now
-                    console.print(f"{clean(now)}: {done} of {total}")
+                    console.write_line(f"{now}: {done} of {total}")
 
             yield line

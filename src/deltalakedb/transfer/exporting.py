@@ -46,8 +46,9 @@ from deltalakedb.protocol.paths import relative_to
 from deltalakedb.settings import get_config
 from deltalakedb.storage.store import Store, local_path, open_store, real_location
 from deltalakedb.table.locations import normal_location
+from deltalakedb.transfer import FILE_LEVELS, Level
 from deltalakedb.transfer.importing.options import EngineOptions, location_lease, require_one_of
-from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport, Level, VerifyReport
+from deltalakedb.transfer.reports import ExportReport, VerifyReport
 from deltalakedb.transfer.rollback import refuse_unreleasable, release_table
 from deltalakedb.transfer.verifying.verifier import (
     Subject,

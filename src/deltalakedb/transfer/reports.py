@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import msgspec
 
+from deltalakedb.transfer import Level  # noqa: TC001 - msgspec reads the annotations
+
 if TYPE_CHECKING:
     from deltalakedb.exceptions import DeltaSqlError
     from deltalakedb.mirror.drift import Difference
 
-Level: TypeAlias = Literal["commits", "counts", "digest", "full", "data"]
-LEVELS: tuple[Level, ...] = ("commits", "counts", "digest", "full", "data")
-#: those that compare files, which is the least before a table becomes visible or is released
-FILE_LEVELS = LEVELS[1:]
 Base: TypeAlias = Literal["none", "checkpoint", "state"]
 
 

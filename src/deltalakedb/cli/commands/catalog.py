@@ -154,7 +154,7 @@ def migrate(cli: Invocation, dry_run: bool) -> None:
     if version == 0:
         raise CatalogNotFoundError(
             f"there is no catalog at {uri} to upgrade",
-            suggestion="check the address, or create the catalog with `deltasql init`",
+            suggestion=f"check the address, or create it with `deltasql init '{uri}'`",
         )
     steps: Sequence[Migration] = migrations.migrations()[version:]
     if steps and not dry_run:

@@ -19,7 +19,6 @@ from deltalakedb.cli.options import (
     table_command,
 )
 from deltalakedb.cli.output import Item, Rows
-from deltalakedb.protocol.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +47,7 @@ def list_files(
       deltasql files sales.orders --at 2026-11-15T12:00Z
     """
     from deltalakedb.metastore.files import scan_files
+    from deltalakedb.protocol.json_text import decode_json
     from deltalakedb.table.arguments import predicate_of
 
     log = catalog.log(name)

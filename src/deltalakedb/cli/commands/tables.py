@@ -20,10 +20,7 @@ from deltalakedb.cli.options import (
     table_command,
 )
 from deltalakedb.cli.output import Item, Rows
-from deltalakedb.cli.schema_text import read_schema
 from deltalakedb.exceptions import TableExistsError
-from deltalakedb.protocol.json_text import decode_json
-from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructType, parse_schema
 
 # `--help` and wrong usage are answered without databases and Arrow, so commands import those when they run
 if TYPE_CHECKING:
@@ -175,37 +172,14 @@ def table_schema(cli: Invocation, catalog: Catalog, name: str, version: int | No
       deltasql schema sales.orders --version 3
       deltasql schema sales.orders --json > orders.json
     """
+    from deltalakedb.cli.schema_text import column_tree, type_label
+    from deltalakedb.protocol.schema import parse_schema
+
     snapshot = catalog.log(name).snapshot(version)
     schema = parse_schema(snapshot.metadata.schema_string)
     title = f"{name} (version {snapshot.version})", "bold"
-    tree = _tree(schema, snapshot.metadata.partition_columns)
-    cli.show(schema, [title, *tree], [f"{f.name}: {_label(f.type)}" for f in schema.fields])
-
-
-def _tree(kind: DataType, partitions: tuple[str, ...] = (), indent: str = "  ") -> Iterator[str]:
-    """The columns of a struct, and of those in arrays and maps, one a line."""
-    match kind:
-        case ArrayType(element):
-            yield from _tree(element, indent=indent)
-        case MapType(key, value):
-            yield from _tree(key, indent=indent)
-            yield from _tree(value, indent=indent)
-        case StructType(fields):
-            for field in fields:
-                notes = "" if field.nullable else " not null"
-                notes += ", partition column" if field.name in partitions else ""
-                notes += f" ({comment})" if (comment := field.metadata.get("comment")) else ""
-                yield f"{indent}{field.name}: {_label(field.type)}{notes}"
-                yield from _tree(field.type, indent=indent + "  ")
-
-
-def _label(kind: DataType) -> str:
-    match kind:
-        case ArrayType(element):
-            return f"array<{_label(element)}>"
-        case MapType(key, value):
-            return f"map<{_label(key)}, {_label(value)}>"
-    return "struct" if isinstance(kind, StructType) else kind.name
+    tree = column_tree(schema, snapshot.metadata.partition_columns)
+    cli.show(schema, [title, *tree], [f"{f.name}: {type_label(f.type)}" for f in schema.fields])
 
 
 @table_command("history")
@@ -219,6 +193,7 @@ def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> 
       deltasql history sales.orders --json
     """
     from deltalakedb.metastore import commits
+    from deltalakedb.protocol.json_text import decode_json
 
     row = catalog.describe(name)
     found = commits.history(catalog.log(name).database, row, limit=limit)
@@ -342,6 +317,8 @@ def _columns(
 ) -> tuple[Any, list[str] | None]:
     """The schema as the library takes it, and the partition columns that come with it."""
     import deltalake
+
+    from deltalakedb.cli.schema_text import read_schema
 
     if text is not None:
         return deltalake.Schema.from_json(read_schema(text).to_json()), None

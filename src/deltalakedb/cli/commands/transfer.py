@@ -25,12 +25,13 @@ from deltalakedb.cli.options import (
     verification,
 )
 from deltalakedb.cli.output import ExitCode, Item, Rows, exit_code, view_reports
-from deltalakedb.transfer import reports
+from deltalakedb.transfer import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from deltalakedb.catalog import Catalog
+    from deltalakedb.transfer import Level, reports
 
 
 @command("import", IMPORTING, CHANGING, LEASING)
@@ -398,7 +399,7 @@ def export(
 
 @command("verify", ENGINES)
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@choice("--level", reports.LEVELS, "digest", "How thorough to be.")
+@choice("--level", LEVELS, "digest", "How thorough to be.")
 def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) -> int:
     """Compare tables with their logs, at the newest published version. Nothing is changed.
 
@@ -418,7 +419,7 @@ def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) 
 
     with cli.open_tables(tables) as (catalog, names):
         uris = [catalog.table_uri(name) for name in names or [table.name for table in catalog.tables()]]
-        found = [verify_table(uri, cast("reports.Level", level), **engine) for uri in uris]
+        found = [verify_table(uri, cast("Level", level), **engine) for uri in uris]
     ok = all(r.ok for r in found)
     differing = [f"{r.table} {r.num_differences}" for r in found if not r.ok]
     cli.show({"ok": ok, "level": level, "tables": found}, view_reports(found), differing)

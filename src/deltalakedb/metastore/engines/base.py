@@ -359,7 +359,8 @@ class FileEngine(Engine):
         if not self.config.catalog.create:
             raise CatalogNotFoundError(
                 f"there is no catalog at {self.path}, and catalog.create is off",
-                suggestion="create it with `deltasql init`, or set DELTASQL_CATALOG__CREATE=true",
+                suggestion=f"create it with `deltasql init '{self.address.catalog.to_uri()}'`, or set "
+                "DELTASQL_CATALOG__CREATE=true",
             )
         self._make_folder()
         return False

@@ -660,7 +660,7 @@ _TROUBLES: Final[Sequence[tuple[tuple[str, ...], type[CatalogError], str, str]]]
         ("3D000", "3F000"),
         CatalogNotFoundError,
         "{where}: {text}",
-        "create the database, or check its name in the address",
+        "check its name in the address, or create it: `createdb NAME`, then `deltasql init ADDRESS`",
     ),
     (
         ("25P03",),

@@ -15,7 +15,7 @@ from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError
 from deltalakedb.metastore import imports, leases
 from deltalakedb.settings import get_config
 from deltalakedb.table.locations import normal_location
-from deltalakedb.transfer.reports import FILE_LEVELS, ImportProgress, Level
+from deltalakedb.transfer import FILE_LEVELS, Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.importing.loader import LoadTask
+    from deltalakedb.transfer.reports import ImportProgress
     from deltalakedb.transfer.verifying.data_rows import RowDigest
 
 logger = logging.getLogger(__name__)

@@ -40,8 +40,9 @@ from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.packs import decode_block, path_hashes
 from deltalakedb.protocol.paths import canonical_path, encode_path, path_hash
 from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.transfer import LEVELS, Level
 from deltalakedb.transfer.importing.options import EngineOptions, memory_bound, require_one_of
-from deltalakedb.transfer.reports import LEVELS, Level, VerifyReport
+from deltalakedb.transfer.reports import VerifyReport
 from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay, digest_row
 
 if TYPE_CHECKING:
