@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         ImportReport,
         ImportStatus,
         ManyReport,
+        RelocationReport,
         RollbackReport,
         VerifyReport,
     )
@@ -68,7 +69,7 @@ else:
         "transfer.importing.api": "import_status import_table import_tables",
         "transfer.importing.plan": "plan_import",
         "transfer.reports": "ExportReport FollowReport ImportPlan ImportProgress ImportReport ImportStatus "
-        "ManyReport RollbackReport VerifyReport",
+        "ManyReport RelocationReport RollbackReport VerifyReport",
         "transfer.rollback": "rollback_import",
         "transfer.verifying.verifier": "verify_table",
     }
@@ -94,6 +95,7 @@ __all__ = [
     "Metadata",
     "PostCommitHookProperties",
     "QueryBuilder",
+    "RelocationReport",
     "RollbackReport",
     "Schema",
     "TableFeatures",

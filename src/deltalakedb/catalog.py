@@ -33,6 +33,7 @@ from deltalakedb.table.maintenance.vacuum import Garbage, collect
 from deltalakedb.table.read.scan import first_rows
 from deltalakedb.table.transaction import Transaction
 from deltalakedb.table.write.write import create_table, write_table
+from deltalakedb.transfer import relocating
 from deltalakedb.transfer.importing.api import import_table
 from deltalakedb.transfer.verifying.verifier import verify_head
 
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from deltalakedb.table.diff import TableDiff
     from deltalakedb.table.statistics import TableStats
     from deltalakedb.transfer import Level
-    from deltalakedb.transfer.reports import VerifyReport
+    from deltalakedb.transfer.reports import RelocationReport, VerifyReport
 
 
 T = TypeVar("T")
@@ -376,6 +377,52 @@ class Catalog:
         """Replace a table's tags."""
         registry.set_tags(self._database, name, tags)
 
+    def update_tags(self, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Set some of a table's tags, and remove those whose new value is None.
+
+        Returns:
+            All tags that the table has now.
+        """
+        return registry.update_tags(self._database, name, changes)
+
+    def relocate_table(
+        self,
+        name: str,
+        location: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> RelocationReport:
+        """Change a table's location after its files were moved or copied there. No file is touched.
+
+        The new location must have the log of this table, with the commits that the catalog published, and a
+        few of its data files are looked for. Stop the table's writers before you move its files.
+
+        Args:
+            name: The table.
+            location: The folder or URL that has its files now.
+            storage_options: Options for the object store, if the settings and the environment have none.
+            dry_run: Run all checks, but change nothing.
+
+        Raises:
+            LogMissingError: There is no `_delta_log`.
+            VerificationError: The location has another table, another log, or lacks data files.
+            TableExistsError: The location overlaps that of another table.
+        """
+        return relocating.relocate_table(
+            self._database, name, location, storage_options=storage_options, dry_run=dry_run
+        )
+
+    def relocate_tables(
+        self, old: str | os.PathLike[str], new: str | os.PathLike[str], *, dry_run: bool = False
+    ) -> RelocationReport:
+        """Change the locations of all tables at or below a folder or URL: a lake that was moved.
+
+        Each table is checked as by ``relocate_table``; if one check fails, no location changes. The catalog's
+        root moves, too, if it is at or below ``old``.
+        """
+        return relocating.relocate_tables(self._database, old, new, dry_run=dry_run)
+
     def gc(
         self, name: str | None = None, *, older_than_hours: float = 24, dry_run: bool = False
     ) -> list[Garbage]:
@@ -475,9 +522,14 @@ class Catalog:
             self._database, validate_table_name(name), comment=comment, properties=properties
         )
 
-    def drop_namespace(self, name: str) -> None:
-        """Drop an empty namespace."""
-        registry.drop_namespace(self._database, name)
+    def drop_namespace(self, name: str, *, dry_run: bool = False) -> None:
+        """Drop a namespace that was created and has no tables; InvalidArgumentError otherwise.
+
+        Args:
+            name: The namespace.
+            dry_run: Run all checks, but change nothing.
+        """
+        registry.drop_namespace(self._database, name, dry_run=dry_run)
 
     @property
     def root(self) -> str | None:
@@ -624,7 +676,7 @@ class Mirror:
         """Delete the bytes of published commits that a published checkpoint covers from the catalog."""
         return checkpointer.prune(self._database, name, dry_run=dry_run)
 
-    def compact(self, name: str, start: int, end: int, *, dry_run: bool = False) -> str | None:
+    def compact_log(self, name: str, start: int, end: int, *, dry_run: bool = False) -> str | None:
         """Write a log compaction file over the published versions ``start`` to ``end``.
 
         Returns:

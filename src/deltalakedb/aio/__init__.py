@@ -259,7 +259,7 @@ class Mirror(AsyncProxy[SyncMirror]):
     checkpoint = async_method(SyncMirror.checkpoint)
     clean = async_method(SyncMirror.clean)
     prune = async_method(SyncMirror.prune)
-    compact = async_method(SyncMirror.compact)
+    compact_log = async_method(SyncMirror.compact_log)
     verify = async_method(SyncMirror.verify)
     repair = async_method(SyncMirror.repair)
     rebuild = async_method(SyncMirror.rebuild)
@@ -358,6 +358,9 @@ class Catalog(AsyncProxy[SyncCatalog]):
     drop_table = async_method(SyncCatalog.drop_table)
     set_comment = async_method(SyncCatalog.set_comment)
     set_tags = async_method(SyncCatalog.set_tags)
+    update_tags = async_method(SyncCatalog.update_tags)
+    relocate_table = async_method(SyncCatalog.relocate_table)
+    relocate_tables = async_method(SyncCatalog.relocate_tables)
     gc = async_method(SyncCatalog.gc)
 
     @property

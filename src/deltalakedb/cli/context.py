@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import signal
 import sys
 import threading
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING
 import click
 
 from deltalakedb.address import Address, is_deltasql, parse_address
-from deltalakedb.cli.output import ExitCode, Output
+from deltalakedb.cli.output import ExitCode, Interrupted, Output
 from deltalakedb.exceptions import CatalogNotFoundError, ConfigError, TableMissingError
+from deltalakedb.redaction import redact
 
 # wrong usage is reported without importing settings, databases and Arrow, which takes time
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ _NAME = re.compile("[A-Za-z][A-Za-z0-9_-]*")
 _IN_CATALOG = re.compile(f"({_NAME.pattern}):(?!//)(.+)")
 
 
-def _is_location(target: str) -> bool:
+def is_location(target: str) -> bool:
     """Whether a TABLE is a path or URL: names have no slashes."""
     return "/" in target or target in (".", "..", "~")
 
@@ -43,6 +45,7 @@ class Invocation(Output):
     debug: bool = False
     catalog: str | None = None
     config: str | None = None
+    words: Sequence[str] = ()
 
     def settings(self, *, create: bool | None = None, auto_migrate: bool | None = None) -> Config:
         """The settings of this run: file and environment, overridden by what the command itself decides."""
@@ -69,6 +72,11 @@ class Invocation(Output):
             )
         return address
 
+    def is_default(self, address: Address) -> bool:
+        """Whether commands without ``--catalog`` use this catalog."""
+        default = self.settings().catalog.uri
+        return default is not None and default.absolute() == address
+
     def table_address(self, target: str, *, new: bool = False) -> Address:
         """The address of a TABLE: a name, an address, ``catalog:name``, or a registered table's location.
 
@@ -90,7 +98,7 @@ class Invocation(Output):
             catalog, target = self._named_catalog(*named.groups()), named[2]
         else:
             catalog = self.catalog_address()
-        if new or not _is_location(target):
+        if new or not is_location(target):
             return catalog.with_table(target)
         with self.open_catalog(catalog) as opened:
             if (found := opened.find(location=target)) is None:
@@ -162,6 +170,15 @@ class Invocation(Output):
         address, names = self.one_catalog(targets)
         with self.open_catalog(address) as catalog:
             yield catalog, names
+
+    @contextmanager
+    def resumable(self, kept: str) -> Iterator[None]:
+        """Answer Ctrl-C with the command that continues the work."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            command = redact(shlex.join(["deltasql", *self.words]))
+            raise Interrupted(f"interrupted: {kept}", f"run `{command}` to continue") from interrupt
 
     def confirm(self, question: str) -> None:
         """Ask before a change, unless ``--yes`` is given; a no ends the command with exit code 1."""

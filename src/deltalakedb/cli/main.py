@@ -15,7 +15,7 @@ import click
 from deltalakedb._version import __version__
 from deltalakedb.cli.context import Invocation
 from deltalakedb.cli.options import common
-from deltalakedb.cli.output import ExitCode, describe, exit_code
+from deltalakedb.cli.output import ExitCode, Interrupted, describe, exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 #: the commands of each module, which is imported when one of them is used
 _COMMANDS = {
     "tables": ("list", "show", "schema", "history", "create", "drop"),
+    "registry": ("rename", "tag", "comment", "namespace", "relocate"),
     "files": ("files", "packs", "vacuum", "gc", "checkpoint"),
-    "transfer": ("import", "import-all", "import-status", "rollback", "export", "verify"),
+    "transfer": ("import", "import-all", "import-status", "export", "verify"),
     "mirror": ("mirror",),
-    "catalog": ("doctor", "migrate"),
+    "catalog": ("doctor", "init", "migrate"),
     "config": ("config",),
     "query": ("sql", "head"),
     "inspect": ("stats", "diff", "watch"),
@@ -64,7 +65,7 @@ class Deltasql(click.Group):
         words = list(sys.argv[1:] if args is None else args)
         # an error in the line itself must be answered in the form asked for, wherever the option is
         flags = _flags(self, words)
-        invocation = Invocation(json="json" in flags, debug="debug" in flags)
+        invocation = Invocation(json="json" in flags, debug="debug" in flags, words=words)
         code = self._run(words, invocation, {"prog_name": "deltasql"} | extra)
         if standalone_mode:
             sys.exit(code)
@@ -89,6 +90,8 @@ class Deltasql(click.Group):
             code = ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR
             message = "interrupted: the operation in progress was rolled back" if interrupted else "no answer"
             found = describe(click.ClickException(message)) | {"error": "Interrupted"}
+            if isinstance(abort, Interrupted):
+                found |= {"message": abort.message, "suggestion": abort.suggestion}
         except Exception as error:
             if invocation.debug:
                 traceback.print_exception(error)

@@ -79,6 +79,14 @@ def exit_code(error: BaseException) -> ExitCode:
     return ExitCode.CONFLICT if isinstance(error, CommitFailedError) else ExitCode.ERROR
 
 
+class Interrupted(click.Abort):
+    """Ctrl-C during work that another run continues."""
+
+    def __init__(self, message: str, suggestion: str) -> None:
+        super().__init__(message)
+        self.message, self.suggestion = message, suggestion
+
+
 def describe(error: BaseException) -> dict[str, Any]:
     """An error as plain data: the document that ``--json`` prints."""
     if isinstance(error, DeltaSqlError):

@@ -96,7 +96,7 @@ def find_open(db: SessionSource, name: str, location: str) -> ImportRow | None:
             raise TableExistsError(
                 f"the {what} belongs to an unfinished import: {row.location} as {row.name!r}",
                 table=name,
-                suggestion=f"finish that import, or undo it with `deltasql rollback {row.name}`",
+                suggestion=f"finish that import, or undo it with `deltasql import --undo {row.name}`",
             )
     return found[0] if found else None
 

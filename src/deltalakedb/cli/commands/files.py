@@ -195,8 +195,10 @@ def vacuum(
         "keep_versions": list(keep_versions) or None,
     }
     files = opened.vacuum(dry_run=True, **wanted)
-    if not dry_run and files:
-        cli.confirm(f"Delete {render.many(len(files), 'file')} of {name}?")
+    if not dry_run:
+        if files:
+            cli.confirm(f"Delete {render.many(len(files), 'file')} of {name}?")
+        # without files, too: it records the end of a vacuum that was interrupted
         files = opened.vacuum(dry_run=False, **wanted)
     line = f"{'Would delete' if dry_run else 'Deleted'} {render.many(len(files), 'file')} of {name}."
     document = {"table": name, "dry_run": dry_run, "files": files, "version": opened.version()}

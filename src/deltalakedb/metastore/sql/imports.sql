@@ -47,6 +47,10 @@ VALUES (?, ?, ?, ?, 'active', NULL, NULL, '{}', '{}', ?, ?);
 -- what is remembered of the import that brought a table stays; one that is only being undone is not meant
 UPDATE dl_imports SET phase = 'dropped' WHERE table_id = ? AND phase = 'finalized';
 
+-- name: set location
+-- of the imports that brought a table, when it moves
+UPDATE dl_imports SET location = ? WHERE table_id = ?;
+
 -- name: unreserve
 -- the row whose id was reserved
 DELETE FROM dl_tables WHERE table_id = ?;

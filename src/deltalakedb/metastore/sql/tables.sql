@@ -43,7 +43,7 @@ ORDER BY t.name;
 -- name: locations
 SELECT location FROM dl_tables;
 
--- name: taken
+-- name: near
 -- tables with a name, at a location or above it, or below it
 SELECT name, location, real_location FROM dl_tables
 WHERE name = ? OR (real_location > ? AND real_location < ?) OR real_location IN (??)
@@ -55,6 +55,9 @@ UPDATE dl_tables SET name = ?, updated_at = ? WHERE table_id = ?;
 -- name: rename head
 -- an append that waits for the head saw the old name, and sees nothing new but the head
 UPDATE dl_heads SET table_name = ? WHERE table_id = ?;
+
+-- name: set location
+UPDATE dl_tables SET location = ?, real_location = ?, updated_at = ? WHERE table_id = ?;
 
 -- name: set comment
 UPDATE dl_tables SET comment = ?, updated_at = ? WHERE table_id = ?;

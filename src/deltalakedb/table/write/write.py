@@ -26,6 +26,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     SchemaError,
     TableExistsError,
+    TableFolderMissingError,
     TableMissingError,
     UnsupportedFeatureError,
     UnsupportedOperationError,
@@ -421,7 +422,8 @@ def _append_remembered(
         if check is None:
             table.require_writable()
         done = append(table, data, options, hooks=hooks, check=check)
-    except (ConflictError, SchemaError, TableMissingError) as error:
+    except (ConflictError, SchemaError, TableMissingError, TableFolderMissingError) as error:
+        # the table may have been changed, dropped or moved
         cache_of(database).tables.pop(address.table, None)
         if error.context.get("dropped"):
             raise  # the caller did not mean to create a new table in a new catalog
