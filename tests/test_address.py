@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deltalakedb import Catalog, DeltaTable
 from deltalakedb.address import (
     ENGINES,
     OPTIONS,
@@ -24,6 +25,7 @@ from deltalakedb.redaction import Secret, redact
 
 PG = "deltasql://postgres/"
 LITE = "deltasql://sqlite/"
+URL = "deltasql+postgresql://"
 
 
 def shown(error: BaseException | None) -> str:
@@ -171,6 +173,87 @@ def test_files_have_no_tls() -> None:
     assert parse_address(LITE + "/x.db?synchronous=FULL").driver_options({}) == {"synchronous": "FULL"}
 
 
+# --- URLs as SQLAlchemy reads them
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "duckdb"])
+def test_a_url_has_three_slashes_before_a_relative_path_and_four_before_an_absolute(engine: Engine) -> None:
+    for slashes, path in (("///", "lake/meta.db"), ("////", "/lake/meta.db")):
+        address = parse_address(f"deltasql+{engine}:{slashes}lake/meta.db?table=t")
+        assert address == Address(engine=engine, path=path, table="t")
+        assert parse_address(address.to_url()) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "same"),
+    [
+        ("ada:pw@db.org:5432/lake?schema=meta&table=a.b", "ada:pw@db.org:5432/lake/meta/a.b"),
+        ("ada@db/lake?schema=meta", "ada@db/lake/meta"),
+        ("db/lake?schema=meta", "@db/lake/meta"),
+        ("/lake?schema=meta&connect_timeout=3", "lake/meta?connect_timeout=3"),
+        ("[::1]:5432/lake?schema=meta", "[::1]:5432/lake/meta"),
+        ("@%2Ftmp%2Fpg/lake?schema=meta", "@%2Ftmp%2Fpg/lake/meta"),
+        ("ada:p%2F%40@db/lake?schema=m%2Fn&table=t&location=/d", "ada:p%2F%40@db/lake/m%2Fn/t?location=/d"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("engine", ["postgresql", "postgres", "pg", "PG"])
+def test_a_postgres_url_has_the_schema_in_its_query(url: str, same: str, engine: str) -> None:
+    address = parse_address(PG + same)
+    assert parse_address(f"deltasql+{engine}://{url}") == address
+    assert parse_address(f"deltasql://{engine}/{same}") == address
+    if address.password is None:
+        assert parse_address(address.to_url()) == address
+    else:
+        assert "ada:***@db" in address.to_url()
+
+
+def test_a_url_may_refer_to_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PW", "p@ss/w:rd?x=%41#&")
+    address = parse_address(URL + "ada:${PW}@db/lake?schema=meta")
+    assert address.password == Secret("p@ss/w:rd?x=%41#&")
+    assert (address.host, address.database) == ("db", "lake")
+
+
+@pytest.mark.parametrize(
+    ("plain", "translated"),
+    [
+        ("postgresql://ada:hunter2@db:54/lake", "deltasql+postgresql://ada:***@db:54/lake?schema=public, "),
+        ("postgres://db/lake?sslmode=require", "deltasql+postgresql://db/lake?schema=public&sslmode=require;"),
+        ("postgresql+psycopg2:///lake?schema=meta&table=t", "deltasql+postgresql:///lake?schema=meta&table=t"),
+        ("sqlite:///lake/meta.db", "deltasql+sqlite:///lake/meta.db;"),
+        ("SQLite:////lake/meta.db", "deltasql+sqlite:////lake/meta.db;"),
+        ("duckdb:///x.duckdb", "deltasql+duckdb:///x.duckdb;"),
+        ("postgresql://ada:hunter2@db/lake?nope=1", "deltasql+postgresql://user:password@host"),
+    ],
+)  # fmt: skip
+def test_the_url_of_a_database_is_refused_with_the_address_it_becomes(plain: str, translated: str) -> None:
+    for use in (parse_address, DeltaTable, Catalog):
+        with pytest.raises(AddressError) as caught:
+            use(plain)  # type: ignore[operator]
+        assert f"write {translated}" in (caught.value.suggestion or "")
+        assert "hunter2" not in shown(caught.value)
+    assert "hunter2" not in redact(f"failed: deltasql+{plain} and more")
+
+
+def test_a_relative_path_whose_absolute_twin_exists_is_refused_with_both_forms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "meta.db"
+    Catalog(f"{LITE}{there}", create=True).close()
+    relative = str(there)[1:]
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for text in (LITE + relative, f"deltasql+sqlite:///{relative}"):
+        with pytest.raises(AddressError, match=f"but {there} exists") as caught:
+            Catalog(text)
+        assert f"{LITE}{there}" in (caught.value.suggestion or "")
+        assert f"{LITE}./{relative}" in (caught.value.suggestion or "")
+    Catalog(f"{LITE}./{relative}", create=True).close()
+    assert (tmp_path / "here" / relative).exists()
+    monkeypatch.chdir("/")
+    assert Catalog(LITE + relative).tables() == []
+
+
 # --- environment references
 
 
@@ -227,7 +310,28 @@ def test_a_broken_reference_is_refused(reference: str) -> None:
         ("", "empty"),
         ("/data/table", "starts with deltasql://"),
         ("s3://bucket/table", "got 's3:…'"),
-        ("postgresql://u:hunter2@h/db", "got 'postgresql:…'"),
+        ("postgresql://u:hunter2@h/db", "postgresql:// is the URL of a database itself"),
+        ("postgres://u:5/hunter2@h/db", "postgres:// is the URL of a database itself"),
+        ("mysql://u:hunter2@h/db", "got 'mysql:…'"),
+        ("deltasql+mysql://u:hunter2@h/db", "engine must be .*, not 'mysql'"),
+        ("deltasql+sqlite:/x.db", "pass a str"),
+        ("deltasql+sqlite://x.db", "no slash"),
+        ("deltasql+sqlite://lake/x.db", "needs three slashes"),
+        ("deltasql+sqlite:///", "missing or ends"),
+        ("deltasql+sqlite:///:memory:", "memory"),
+        ("deltasql+sqlite:////x.db?schema=s", "schema= is not a query option"),
+        (URL, "no slash"),
+        (URL + "h", "no slash"),
+        (URL + "h/", "database is empty"),
+        (URL + "u:hunter2@h/db", "schema is missing"),
+        (URL + "u:hunter2@h/db?schema=", "schema is empty"),
+        (URL + "u:hunter2@h/db/meta", "percent-encode"),
+        (URL + "u:5/hunter2@h/db?schema=s", "percent-encode"),
+        (URL + "u:hunter2/x@h/db?schema=s", "percent-encode"),
+        (URL + "u:hunter2@x@h/db?schema=s", "more than one @"),
+        (URL + "u:hunter2?x@h/db?schema=s", "no slash"),
+        (URL + "u:***@h/db?schema=s", "redacted"),
+        (URL + "h/db?schema=s&password=hunter2", "password= is not a query option"),
         ("deltasql:/sqlite/x.db", "pass a str"),
         ("deltasql://", "engine must be"),
         ("deltasql:///x.db", "engine must be"),

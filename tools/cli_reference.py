@@ -21,7 +21,9 @@ _INTRODUCTION = """\
 
 <!-- Made by `python tools/cli_reference.py > docs/reference/cli.md`: change the commands instead. -->
 
-`deltasql COMMAND --help` shows the same. `TABLE` is a name in the catalog, or a full [address](addresses.md).
+`deltasql COMMAND --help` shows the same. `TABLE` is a name in the catalog, a name in a catalog of the
+configuration (`prod:sales.orders`), a full [address](addresses.md), or the path or URL of a registered table:
+`./orders`, `/srv/lake/orders`, `s3://bucket/orders`. A table whose name has a colon needs its address.
 The catalog is that of `--catalog`, of the variable `DELTASQL_CATALOG`, or of the
 [configuration](configuration.md) file, in this order.
 

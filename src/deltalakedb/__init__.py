@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from deltalakedb.query import QueryBuilder
     from deltalakedb.registration import register, unregister
     from deltalakedb.settings import Config
-    from deltalakedb.table.drop_in.delta_table import DeltaTable
+    from deltalakedb.table.drop_in.delta_table import DeltaTable, write_deltalake
     from deltalakedb.table.drop_in.functions import convert_to_deltalake
-    from deltalakedb.table.write.write import write_deltalake
     from deltalakedb.transfer.exporting import export_table
     from deltalakedb.transfer.following import follow_table
     from deltalakedb.transfer.importing.api import import_status, import_table, import_tables
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
         ImportReport,
         ImportStatus,
         ManyReport,
+        RelocationReport,
         RollbackReport,
         VerifyReport,
     )
@@ -63,14 +63,13 @@ else:
         "registration": "register unregister",
         "settings": "Config",
         "table.drop_in.functions": "convert_to_deltalake",
-        "table.drop_in.delta_table": "DeltaTable",
-        "table.write.write": "write_deltalake",
+        "table.drop_in.delta_table": "DeltaTable write_deltalake",
         "transfer.exporting": "export_table",
         "transfer.following": "follow_table",
         "transfer.importing.api": "import_status import_table import_tables",
         "transfer.importing.plan": "plan_import",
         "transfer.reports": "ExportReport FollowReport ImportPlan ImportProgress ImportReport ImportStatus "
-        "ManyReport RollbackReport VerifyReport",
+        "ManyReport RelocationReport RollbackReport VerifyReport",
         "transfer.rollback": "rollback_import",
         "transfer.verifying.verifier": "verify_table",
     }
@@ -96,6 +95,7 @@ __all__ = [
     "Metadata",
     "PostCommitHookProperties",
     "QueryBuilder",
+    "RelocationReport",
     "RollbackReport",
     "Schema",
     "TableFeatures",

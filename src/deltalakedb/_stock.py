@@ -23,7 +23,7 @@ _ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "writer.convert_to": {"convert_to_deltalake": "deltalakedb.table.drop_in.functions"},
     "writer.properties": {},
-    "writer.writer": {"write_deltalake": "deltalakedb.table.write.write"},
+    "writer.writer": {"write_deltalake": "deltalakedb.table.drop_in.delta_table"},
 }
 _NONE: Final[Mapping[str, str]] = {}
 

@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 Engine = Literal["sqlite", "duckdb", "postgres"]
 
 ENGINES: Final[tuple[Engine, ...]] = get_args(Engine)
+#: other names of engines, as drivers and SQLAlchemy use them
+_ALIASES: Final[Mapping[str, Engine]] = {"postgresql": "postgres", "pg": "postgres"}
 MAX_NAME: Final = 255
 
 #: control characters, line separators and halves of surrogate pairs
 BAD_CHARACTER: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\u2028\u2029]")
 _WINDOWS_PATH: Final = re.compile(r"/?[A-Za-z]:([/\\]|$)")
 _STORE_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/]*)")
+_OURS: Final = re.compile(r"deltasql(?:\+[A-Za-z][A-Za-z0-9.-]*)?:", re.IGNORECASE)
+#: the address of a database itself, perhaps with SQLAlchemy's driver
+_PLAIN_DSN: Final = re.compile(r"(postgres|postgresql|sqlite|duckdb)(?:\+[A-Za-z0-9_.-]+)?://", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -81,7 +86,7 @@ class Address:
 
     def absolute(self) -> Address:
         """The same address with absolute paths: it means the same in any working directory."""
-        path, location = self.path, self.location
+        location, path = self.location, self._clear_path()
         if path is not None:
             path = os.path.abspath(path)  # noqa: PTH100 - keeps links, which are the user's names
         if location is not None and not location.startswith("file:") and not _STORE_URL.match(location):
@@ -90,7 +95,21 @@ class Address:
 
     def resolved(self) -> Address:
         """The same address with an absolute path without symbolic links, as a key of connections."""
-        return self if self.path is None else replace(self, path=os.path.realpath(self.path))
+        path = self._clear_path()
+        return self if path is None else replace(self, path=os.path.realpath(path))
+
+    def _clear_path(self) -> str | None:
+        """The path; AddressError for a relative one if the absolute path with the same names exists."""
+        path = self.path
+        if path is None or path[0] in "/." or not os.path.exists(f"/{path}"):  # noqa: PTH110 - no need of Path
+            return path
+        if os.path.realpath(path) == os.path.realpath(f"/{path}"):
+            return path
+        absolute, relative = (replace(self, path=p).to_uri() for p in (f"/{path}", f"./{path}"))
+        raise AddressError(
+            f"the path {path} is relative to the current folder, but /{path} exists",
+            suggestion=f"write {absolute} for /{path}, or {relative} for the relative path",
+        )
 
     def is_remote(self, environ: Mapping[str, str] | None = None) -> bool:
         """Whether a Postgres connection may leave this machine, also by libpq's environment."""
@@ -136,6 +155,18 @@ class Address:
         text = "&".join(f"{key}={quote(value, safe='/:@')}" for key, value in query.items())
         return f"deltasql://{self.engine}/{path}" + (f"?{text}" if text else "")
 
+    def to_url(self) -> str:
+        """The address as a ``deltasql+ENGINE://`` URL, without its password."""
+        query = {"table": self.table, "location": self.location, **dict(self.options)}
+        if self.engine == "postgres":
+            query = {"schema": self.schema, **query}
+            authority = self._authority(redact=True) or "/"
+            start = f"postgresql://{authority.removeprefix('@')}{quote(self.database or '', safe='')}"
+        else:
+            start = f"{self.engine}:///{quote(self.path or '', safe='/')}"
+        text = "&".join(f"{k}={quote(v, safe='/:@')}" for k, v in query.items() if v is not None)
+        return f"deltasql+{start}" + (f"?{text}" if text else "")
+
     def _authority(self, *, redact: bool) -> str:
         if self.host is None and self.port is None and self.user is None:
             return ""
@@ -154,12 +185,14 @@ class Address:
 
 
 def is_deltasql(text_or_path: object) -> bool:
-    """Whether something is meant as a ``deltasql:`` address, well-formed or not."""
+    """Whether something is meant as an address, well-formed or not; the URL of a database itself is not."""
     if isinstance(text_or_path, Address):
         return True
     if isinstance(text_or_path, os.PathLike):  # Path("deltasql://…") has lost a slash, yet is not a folder
         text_or_path = os.fspath(text_or_path)
-    return isinstance(text_or_path, str) and text_or_path[:9].lower() == "deltasql:"
+    if not isinstance(text_or_path, str):
+        return False
+    return _OURS.match(text_or_path) is not None or _PLAIN_DSN.match(text_or_path) is not None
 
 
 def _check_location(location: str) -> str:
@@ -208,6 +241,11 @@ _FORMS: Final = {
     "duckdb": "deltasql://duckdb//absolute/path/catalog.duckdb?table=NAME",
     "postgres": "deltasql://postgres/user:password@host:5432/database/schema/NAME",
 }
+_URL_FORMS: Final = {
+    "sqlite": "deltasql+sqlite:////absolute/path/meta.db?table=NAME",
+    "duckdb": "deltasql+duckdb:////absolute/path/catalog.duckdb?table=NAME",
+    "postgres": "deltasql+postgresql://user:password@host:5432/database?schema=SCHEMA&table=NAME",
+}
 _FILE_HINT: Final = "one slash fewer for a relative path; without ?table= it is the catalog's address"
 _POSTGRES_HINT: Final = (
     "omit user:password@host:5432/ to use libpq's environment, and /NAME for the catalog's address; "
@@ -224,11 +262,18 @@ _HOSTNAME: Final = re.compile(r"[\w.-]{1,253}(,[\w.-]{1,253})*")
 _PORT: Final = re.compile("[0-9]{1,5}")
 
 
-def _address_error(message: str, engine: str | None = None) -> AddressError:
+_URL_HINT: Final = (
+    "omit user:password@host:5432 to use libpq's environment, and &table=NAME for the catalog's address; "
+    "percent-encode / as %2F, @ as %40, : as %3A, ? as %3F and # as %23 inside a part"
+)
+
+
+def _address_error(message: str, engine: str | None = None, *, is_url: bool = False) -> AddressError:
     if engine is None:
-        return AddressError(message, suggestion="write one of\n    " + "\n    ".join(_FORMS.values()))
-    hint = _POSTGRES_HINT if engine == "postgres" else _FILE_HINT
-    return AddressError(message, suggestion=f"write {_FORMS[engine]} ({hint})")
+        forms = (*_FORMS.values(), _URL_FORMS["postgres"])
+        return AddressError(message, suggestion="write one of\n    " + "\n    ".join(forms))
+    hint = (_URL_HINT if is_url else _POSTGRES_HINT) if engine == "postgres" else _FILE_HINT
+    return AddressError(message, suggestion=f"write {(_URL_FORMS if is_url else _FORMS)[engine]} ({hint})")
 
 
 def parse_address(text: str | os.PathLike[str] | Address) -> Address:
@@ -249,11 +294,13 @@ def parse_address(text: str | os.PathLike[str] | Address) -> Address:
         fault = "the address contains a control character or half a surrogate pair"
     elif raw != raw.strip():
         fault = "the address starts or ends with a space"
-    elif raw[:10].lower() == "deltasql:/" and raw[10:11] != "/":
+    elif (dsn := _PLAIN_DSN.match(raw)) is not None:
+        raise _plain_dsn(raw, dsn)
+    elif (ours := _OURS.match(raw)) is not None and raw[ours.end() : ours.end() + 2] != "//":
         fault = (
             "Expected an address that starts with deltasql://; this one lost a slash as a Path: pass a str"
         )
-    elif raw[:11].lower() != "deltasql://":
+    elif ours is None:
         scheme, colon, _ = raw.partition(":")
         shown = f", got '{scheme}:…'" if colon and _WORD.fullmatch(scheme) else ""
         fault = f"Expected an address that starts with deltasql://{shown}"
@@ -268,32 +315,64 @@ def _parse_cached(raw: str) -> Address:
     return _Parser(raw).address()
 
 
-class _Parser:
-    """Splits first and decodes after, so that no decoded value and no variable can change the structure."""
+def _plain_dsn(raw: str, dsn: re.Match[str]) -> AddressError:
+    """The error for a database's own URL, with the address that it becomes if that can be worked out."""
+    message = f"{dsn[1].lower()}:// is the URL of a database itself, not the address of a catalog or table"
+    engine = "postgresql" if dsn[1].lower() == "postgres" else dsn[1].lower()
+    try:
+        address = _Parser(f"deltasql+{engine}://{raw[dsn.end() :]}", schema="public").address()
+    except AddressError:
+        # what was wrong is not told: any piece may be half a password
+        return _address_error(message, _ALIASES.get(engine, engine), is_url=True)
+    secret = "" if address.password is None else f", with the password in place of {MASK}"
+    more = "" if address.is_table else "; a table's address has table=NAME, too"
+    return AddressError(message, suggestion=f"write {address.to_url()}{secret}{more}")
 
-    def __init__(self, raw: str) -> None:
+
+class _Parser:
+    """Splits first and decodes after, so that no decoded value and no variable can change the structure.
+
+    ``deltasql+ENGINE://…`` is read as SQLAlchemy reads ``ENGINE://…``. ``schema`` is the one to take if it
+    names none.
+    """
+
+    def __init__(self, raw: str, schema: str | None = None) -> None:
         self.values: list[str] = []
         self.engine: Engine | None = None
-        self.text = _REFERENCE.sub(self._expand_variable, raw[11:])
+        self.schema = schema
+        scheme, _, rest = raw.partition("://")
+        self.url_engine = scheme.partition("+")[2].lower()
+        self.text = _REFERENCE.sub(self._expand_variable, rest)
 
     def address(self) -> Address:
         if "#" in self.text:
             raise _address_error("the address has a fragment (#); inside a part write %23")
         path, mark, query = self.text.partition("?")
         name, slash, rest = path.partition("/")
-        engine = self._decode(name).lower()
+        engine = self.url_engine or self._decode(name).lower()
+        engine = _ALIASES.get(engine, engine)
         if engine not in ENGINES:
             shown = f", not {engine!r}" if _WORD.fullmatch(engine) else ""
             raise _address_error(f"the engine must be {', '.join(ENGINES[:-1])} or {ENGINES[-1]}{shown}")
         self.engine = engine
         if not slash:
-            raise self._error(f"there is no slash after {engine}")
+            raise self._error(f"there is no slash after {'the host' if self.url_engine else engine}")
         # The path comes first: half a password after a raw "?" must not be shown as an option's name.
-        address = self._postgres(rest) if engine == "postgres" else self._file(rest)
-        return self._with_query(address, query) if mark else address
+        if engine != "postgres":
+            if self.url_engine and name:
+                raise self._error("a relative path needs three slashes before it, an absolute one four")
+            address = self._file(rest)
+        else:
+            address = self._postgres_url(name, rest) if self.url_engine else self._postgres(rest)
+        address = self._with_query(address, query) if mark else address
+        if engine == "postgres" and address.schema is None:
+            if self.schema is None:
+                raise self._error("the schema is missing; add ?schema=NAME, for example ?schema=public")
+            address = replace(address, schema=self.schema)
+        return address
 
     def _error(self, message: str) -> AddressError:
-        return _address_error(message, self.engine)
+        return _address_error(message, self.engine, is_url=bool(self.url_engine))
 
     def _expand_variable(self, match: re.Match[str]) -> str:
         parts = _VARIABLE.fullmatch(match[1]) if match[2] else None
@@ -354,12 +433,21 @@ class _Parser:
         if not 2 <= len(parts) <= 3:
             raise self._error(f"Expected DATABASE/SCHEMA or DATABASE/SCHEMA/TABLE, got {len(parts)} parts")
         names = [self._decode(part) for part in parts]
-        for what, name in zip(("database", "schema"), names, strict=False):
-            if not name or name != name.strip() or len(name.encode()) > 63:  # Postgres's limit
-                raise self._error(f"the {what} is empty, starts or ends with a space, or exceeds 63 bytes")
+        database, schema = self._sql_name("database", names[0]), self._sql_name("schema", names[1])
         table = validate_table_name(names[2]) if len(names) == 3 else None
-        address = Address(engine="postgres", database=names[0], schema=names[1], table=table)
+        address = Address(engine="postgres", database=database, schema=schema, table=table)
         return address if authority is None else self._with_authority(address, authority)
+
+    def _postgres_url(self, authority: str, database: str) -> Address:
+        if "@" in database or ":" in database or "/" in database:
+            raise self._error("percent-encode '/', '@' and ':' in the password and the database")
+        address = Address(engine="postgres", database=self._sql_name("database", self._decode(database)))
+        return self._with_authority(address, authority) if authority else address
+
+    def _sql_name(self, what: str, name: str) -> str:
+        if not name or name != name.strip() or len(name.encode()) > 63:  # Postgres's limit
+            raise self._error(f"the {what} is empty, starts or ends with a space, or exceeds 63 bytes")
+        return name
 
     def _with_authority(self, address: Address, authority: str) -> Address:
         # Nothing here is quoted in a message: with a raw "/" or "@", any piece may be half a password.
@@ -405,6 +493,8 @@ class _Parser:
                 raise self._error(f"query parameter {number} {fault}")
             found[name] = self._decode(raw)
         table, location = found.pop("table", None), found.pop("location", None)
+        if self.url_engine and self.engine == "postgres" and "schema" in found:
+            address = replace(address, schema=self._sql_name("schema", found.pop("schema")))
         if table is not None:
             if address.table not in (None, table):
                 raise self._error("the path and table= name two different tables")

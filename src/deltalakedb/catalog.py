@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
@@ -18,24 +19,27 @@ from deltalakedb.exceptions import (
     TableFrozenError,
     TableMissingError,
 )
-from deltalakedb.metastore import files, outbox, registry, snapshots
+from deltalakedb.metastore import commits, files, outbox, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror import checkpointer, drift, publisher, reconciler, repair
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.settings import Config, as_config, use_config
-from deltalakedb.table.arguments import predicate_of
+from deltalakedb.table.arguments import checked_number, instant_ms, predicate_of
 from deltalakedb.table.drop_in.delta_table import DeltaTable
+from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.locations import ROOT_SETTING, normal_location
 from deltalakedb.table.maintenance.vacuum import Garbage, collect
+from deltalakedb.table.read.scan import first_rows
 from deltalakedb.table.transaction import Transaction
-from deltalakedb.table.write.write import create_table, write_deltalake
+from deltalakedb.table.write.write import create_table, write_table
+from deltalakedb.transfer import relocating
 from deltalakedb.transfer.importing.api import import_table
 from deltalakedb.transfer.verifying.verifier import verify_head
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterator, Mapping
+    from datetime import datetime
 
     import pyarrow as pa
 
@@ -50,7 +54,11 @@ if TYPE_CHECKING:
     from deltalakedb.mirror.repair import Repaired
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Commit, TxnLogReader, TxnLogWriter
-    from deltalakedb.transfer.reports import Level, VerifyReport
+    from deltalakedb.sql import SqlEngine
+    from deltalakedb.table.diff import TableDiff
+    from deltalakedb.table.statistics import TableStats
+    from deltalakedb.transfer import Level
+    from deltalakedb.transfer.reports import RelocationReport, VerifyReport
 
 
 T = TypeVar("T")
@@ -150,6 +158,109 @@ class Catalog:
         predicate = predicate_of(where, opened.snapshot.metadata, files_only=True)
         return files.read_files(self._database, opened, where=predicate)
 
+    def head(
+        self,
+        name: str,
+        limit: int = 10,
+        *,
+        version: int | None = None,
+        columns: list[str] | None = None,
+        where: str | None = None,
+    ) -> pa.Table:
+        """Some rows of a table; only as many files are opened as it takes.
+
+        Args:
+            name: The table.
+            limit: The most rows to return.
+            version: The version; by default the newest.
+            columns: Only these columns.
+            where: A SQL predicate that the rows must meet.
+        """
+        with use_config(self._config):
+            handle = TableHandle.open(self.table_uri(name), version)
+            return first_rows(handle, checked_number(limit, "limit"), columns=columns, predicate=where)
+
+    def diff(
+        self,
+        name: str,
+        other: str | None = None,
+        *,
+        from_version: int | None = None,
+        to_version: int | None = None,
+        rows: bool = False,
+        limit: int | None = None,
+    ) -> TableDiff:
+        """What differs between two versions of a table, or two tables: schema, properties, files and rows.
+
+        Args:
+            name: The table.
+            other: Another table, which the first one is compared with.
+            from_version: The version of the first side. By default the newest; if there is no other table,
+                the version before ``to_version``.
+            to_version: The version of the second side; by default the newest.
+            rows: Also compare rows. Those of files that differ are read into memory.
+            limit: The most rows to return.
+        """
+        from deltalakedb.table.diff import diff_tables
+
+        with use_config(self._config):
+            after = TableHandle.open(self.table_uri(other or name), to_version)
+            if other is None and from_version is None:
+                from_version = max(after.version - 1, after.row.head.first_version)
+            before = TableHandle.open(self.table_uri(name), from_version)
+            return diff_tables(before, after, rows=rows, limit=limit)
+
+    def stats(self, name: str, *, version: int | None = None) -> TableStats:
+        """What a table's files are like: sizes, small files, partitions, pruning by column, and advice.
+
+        Args:
+            name: The table.
+            version: The version; by default the newest.
+        """
+        from deltalakedb.table.statistics import table_stats
+
+        with use_config(self._config):
+            return table_stats(TableHandle.open(self.table_uri(name), version))
+
+    def watch(
+        self,
+        *names: str,
+        from_version: int | None = None,
+        interval: float = 1.0,
+        once: bool = False,
+        stop: threading.Event | None = None,
+    ) -> Iterator[commits.TableCommit]:
+        """Yield the commits of some tables, or of all, as they arrive; in the order of their versions.
+
+        Args:
+            names: The tables; by default all, new ones included.
+            from_version: Begin with this version of each table; by default with the next commit.
+            interval: Seconds between two looks at the catalog.
+            once: End after the first look.
+            stop: Ends the iteration when it is set.
+        """
+        reconciler.checked_interval(interval)
+        seen: dict[int, int] = {}
+        ends = threading.Event() if stop is None else stop
+        for name in names:
+            self.describe(name)
+        first = True
+        while True:
+            for table in self.tables():
+                if names and table.name not in names:
+                    continue
+                start = table.head.version if first and from_version is None else (from_version or 0) - 1
+                after = seen.setdefault(table.table_id, start)
+                if table.head.version > after:
+                    found = commits.history(self._database, table, limit=table.head.version - after)
+                    yield from (
+                        commits.TableCommit(table.name, row) for row in reversed(found) if row.version > after
+                    )
+                seen[table.table_id] = table.head.version
+            first = False
+            if once or ends.wait(interval):
+                return
+
     def pack_status(self, name: str) -> PackStatus:
         """How many files of a table are packed and how many are recent, and the size of the packs."""
         return files.pack_status(self._database, self.describe(name).table_id)
@@ -226,7 +337,7 @@ class Catalog:
         write to ``catalog.table_uri(name)`` for that.
         """
         with use_config(self._config):
-            write_deltalake(self._uri(name, location), data, **options)
+            write_table(self._uri(name, location), data, **options)
 
     def register(
         self, name: str, location: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
@@ -265,6 +376,52 @@ class Catalog:
     def set_tags(self, name: str, tags: Mapping[str, str]) -> None:
         """Replace a table's tags."""
         registry.set_tags(self._database, name, tags)
+
+    def update_tags(self, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Set some of a table's tags, and remove those whose new value is None.
+
+        Returns:
+            All tags that the table has now.
+        """
+        return registry.update_tags(self._database, name, changes)
+
+    def relocate_table(
+        self,
+        name: str,
+        location: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+    ) -> RelocationReport:
+        """Change a table's location after its files were moved or copied there. No file is touched.
+
+        The new location must have the log of this table, with the commits that the catalog published, and a
+        few of its data files are looked for. Stop the table's writers before you move its files.
+
+        Args:
+            name: The table.
+            location: The folder or URL that has its files now.
+            storage_options: Options for the object store, if the settings and the environment have none.
+            dry_run: Run all checks, but change nothing.
+
+        Raises:
+            LogMissingError: There is no `_delta_log`.
+            VerificationError: The location has another table, another log, or lacks data files.
+            TableExistsError: The location overlaps that of another table.
+        """
+        return relocating.relocate_table(
+            self._database, name, location, storage_options=storage_options, dry_run=dry_run
+        )
+
+    def relocate_tables(
+        self, old: str | os.PathLike[str], new: str | os.PathLike[str], *, dry_run: bool = False
+    ) -> RelocationReport:
+        """Change the locations of all tables at or below a folder or URL: a lake that was moved.
+
+        Each table is checked as by ``relocate_table``; if one check fails, no location changes. The catalog's
+        root moves, too, if it is at or below ``old``.
+        """
+        return relocating.relocate_tables(self._database, old, new, dry_run=dry_run)
 
     def gc(
         self, name: str | None = None, *, older_than_hours: float = 24, dry_run: bool = False
@@ -365,9 +522,14 @@ class Catalog:
             self._database, validate_table_name(name), comment=comment, properties=properties
         )
 
-    def drop_namespace(self, name: str) -> None:
-        """Drop an empty namespace."""
-        registry.drop_namespace(self._database, name)
+    def drop_namespace(self, name: str, *, dry_run: bool = False) -> None:
+        """Drop a namespace that was created and has no tables; InvalidArgumentError otherwise.
+
+        Args:
+            name: The namespace.
+            dry_run: Run all checks, but change nothing.
+        """
+        registry.drop_namespace(self._database, name, dry_run=dry_run)
 
     @property
     def root(self) -> str | None:
@@ -387,6 +549,39 @@ class Catalog:
         """
         with self._database.read_only() as session:
             return session.query(sql, params)
+
+    def sql(
+        self, query: str, *, timestamp: str | datetime | None = None, engine: SqlEngine = "auto"
+    ) -> pa.RecordBatchReader:
+        """Query the data tables by name, and the ``dl_v_…`` views, in SQL. It cannot change anything.
+
+        All tables are read at one moment, and only those that the query names. DuckDB's filters are planned
+        in the database, so files that cannot match are not opened.
+
+        Args:
+            query: A query in the dialect of the engine. A table is named as in the catalog: ``sales.orders``
+                or ``"sales.orders"``; names with more than two dots need the quotes.
+            timestamp: Read the data tables as of a time: a datetime, or an ISO 8601 text with its zone.
+            engine: ``duckdb``, ``datafusion``, or DuckDB if it is installed (``auto``).
+
+        Returns:
+            The rows, as a stream of Arrow batches; ``read_all()`` makes a table of them.
+
+        Raises:
+            QueryError: The query is wrong, or would change something.
+
+        Example:
+            >>> catalog.sql("SELECT city, count(*) FROM sales.orders GROUP BY city").read_all()
+        """
+        from deltalakedb.sql import run_sql
+
+        moment = None if timestamp is None else instant_ms(timestamp)
+
+        def version_of(name: str) -> int | None:
+            return None if moment is None else self.log(name).version_at(moment)
+
+        with use_config(self._config), self.snapshot() as snapshot:
+            return run_sql(query, snapshot, engine=engine, version_of=version_of)
 
     # ---- end -------------------------------------------------------------------------------------------
 
@@ -481,7 +676,7 @@ class Mirror:
         """Delete the bytes of published commits that a published checkpoint covers from the catalog."""
         return checkpointer.prune(self._database, name, dry_run=dry_run)
 
-    def compact(self, name: str, start: int, end: int, *, dry_run: bool = False) -> str | None:
+    def compact_log(self, name: str, start: int, end: int, *, dry_run: bool = False) -> str | None:
         """Write a log compaction file over the published versions ``start`` to ``end``.
 
         Returns:

@@ -13,12 +13,16 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     MissingExtraError,
 )
-from deltalakedb.metastore import files, migrations, outbox, registry
+from deltalakedb.metastore import migrations, outbox, registry
 from deltalakedb.metastore.database import Database
-from deltalakedb.mirror.drift import Difference, broken_checkpoints, newest_commit_differences, versions_ahead
-from deltalakedb.protocol.paths import relative_to
-from deltalakedb.storage.local import LocalStore
-from deltalakedb.storage.store import Store, open_store
+from deltalakedb.mirror.drift import (
+    Difference,
+    broken_checkpoints,
+    lost_file,
+    newest_commit_differences,
+    versions_ahead,
+)
+from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,9 +31,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import Table
     from deltalakedb.settings import Config
-
-#: data files of a table on an object store whose existence is checked
-_REMOTE_FILES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +104,12 @@ def _run(title: str, check: Callable[..., Iterable[Check]], *args: object) -> It
 
 def _catalog(database: Database) -> Iterator[Check]:
     engine, known = database.engine, migrations.migrations()[-1].number
-    absent = f"there is no catalog at {database.address.to_uri()}"
+    where = database.address.to_uri()
+    absent, create = f"there is no catalog at {where}", f"create it with `deltasql init '{where}'`"
     title = "connection"
     try:
         if engine.is_absent():
-            hint = "check the address, or create the catalog with `deltasql migrate`"
-            raise CatalogNotFoundError(absent, suggestion=hint)
+            raise CatalogNotFoundError(absent, suggestion=f"check the address, or {create}")
         with engine.read() as session:
             version = migrations.current_version(engine, session)
         yield Check(title, "ok", f"connected to {engine.dialect.name}")
@@ -119,7 +120,7 @@ def _catalog(database: Database) -> Iterator[Check]:
             yield Check(title, "warning", trouble.message, "move the catalog to a database with UTF8")
         title = "schema"
         if version == 0:
-            raise CatalogNotFoundError(absent, suggestion="create it with `deltasql migrate`")
+            raise CatalogNotFoundError(absent, suggestion=create)
         if version != known:
             hint = "run `deltasql migrate`" if version < known else "upgrade deltalakedb on this machine"
             found = f"the schema has version {version}, this client needs {known}"
@@ -238,13 +239,13 @@ def _log(database: Database, table: Table) -> Iterator[Check]:
     store = open_store(table.location, database.engine.config.storage_options_for(table.location))
     if next(iter(store.list(LOG_FOLDER)), None) is None:
         hint = (
-            "check whether the folder was moved or its disk is not mounted; if only the log is lost, "
-            f"`deltasql mirror repair {table.name}` rewrites it"
+            f"mount its disk, or run `deltasql relocate {table.name} NEW_LOCATION` if it was moved; if only "
+            f"the log is lost, `deltasql mirror repair {table.name}` rewrites it"
         )
         detail = f"there is no {LOG_FOLDER} at {table.location}"
         yield Check("location", "failed", detail, hint, finding="drift")
         return
-    if lost := _lost_data(database, table, store):
+    if lost := lost_file(database, table, store):
         hint = "restore it from a backup, or mount its disk; `repair()` removes lost files from the table"
         yield Check("location", "failed", f"a data file is missing: {lost}", hint, finding="drift")
     else:
@@ -255,14 +256,6 @@ def _log(database: Database, table: Table) -> Iterator[Check]:
         detail = f"version {found.version}: {found.detail}"
         yield Check("checkpoint", "failed", detail, hint, finding="drift")
     yield _writers(table, next(versions_ahead(database, table, store), None))
-
-
-def _lost_data(database: Database, table: Table, store: Store) -> str | None:
-    """Check a few live files, each with a request on an object store; return one that does not exist."""
-    below = [relative_to(store.location, path) for path in files.some_live(database, table)]
-    some = [path for path in below if path is not None]
-    some = some if isinstance(store, LocalStore) else some[:_REMOTE_FILES]
-    return next((path for path in some if not store.exists(path)), None)
 
 
 def _commits(table: Table, found: Sequence[Difference]) -> Check:

@@ -112,6 +112,10 @@ class PredicateError(DeltaSqlError, ValueError):
     """A filter that cannot be parsed, or that names an unknown column."""
 
 
+class QueryError(DeltaSqlError, ValueError):
+    """A SQL query that is wrong, or that would change something."""
+
+
 class UnsupportedOperationError(DeltaSqlError, NotImplementedError):
     """An operation that is not supported on a SQL-backed table."""
 

@@ -33,7 +33,7 @@ from pydantic import (
 )
 
 from deltalakedb.address import Address, parse_address
-from deltalakedb.exceptions import ArgumentTypeError, ConfigError
+from deltalakedb.exceptions import AddressError, ArgumentTypeError, ConfigError
 from deltalakedb.redaction import MASK, redact
 
 # ---- sections ----
@@ -46,12 +46,15 @@ def _as_option(value: Any) -> Any:
 
 
 def _as_address(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    address = parse_address(value)
-    if address.is_table:
+    if isinstance(value, str):
+        value = parse_address(value)
+    if isinstance(value, Address) and value.is_table:
         raise ValueError("is a catalog's address: leave the table out")
-    return address
+    return value
+
+
+def _as_secret(value: Any) -> Any:
+    return value.to_uri(redact=False) if isinstance(value, Address) else value
 
 
 def _key(default: Any, description: str, **limits: Any) -> Any:
@@ -63,6 +66,7 @@ Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
 OptionValue = Annotated[SecretStr, BeforeValidator(_as_option)]
 CatalogAddress = Annotated[InstanceOf[Address], BeforeValidator(_as_address)]
+CatalogName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*$", max_length=63)]
 
 
 class Section(BaseModel):
@@ -206,6 +210,11 @@ class ServiceConfig(Section):
 # ---- sources ----
 
 _PREFIX: Final = "DELTASQL_"
+#: sections that take any key; their variable has a JSON object
+_MAPS: Final = {
+    "catalogs": '{"prod": "deltasql://sqlite//srv/lake/meta.db"}',
+    "storage": '{"s3://bucket/": {"region": "eu-west-1"}}',
+}
 #: the value of a setting that a source does not set
 _UNSET: Final = object()
 
@@ -230,17 +239,21 @@ class _Source:
             at = at.get(key, _UNSET)
         return at
 
+    @property
+    def kind(self) -> str:
+        return "environment" if self.name is None else "argument" if self.name == "argument" else "file"
+
     def origin(self, path: _Keys) -> str:
         """The file, the variable, or ``argument``: where a user changes the value."""
         if self.name is not None:
             return self.name
         if path == ("catalog", "uri") and not os.environ.get(_variable(path)):
             return _variable(path[:1])
-        return _variable(path) + ("__*" if len(path) == 1 and path != ("storage",) else "")
+        return _variable(path) + ("__*" if len(path) == 1 and path[0] not in _MAPS else "")
 
 
 def _variable(path: _Keys) -> str:
-    return _PREFIX + "__".join(part.upper() for part in (path[:1] if path[0] == "storage" else path))
+    return _PREFIX + "__".join(part.upper() for part in (path[:1] if path[0] in _MAPS else path))
 
 
 def _merge(old: Any, new: Any) -> Any:
@@ -278,7 +291,7 @@ def _read_environment(known: _Sections) -> _Source:
                     hint = f"did you mean {_variable((head, rest))}?"
                     raise ConfigError(f"{name}: unknown setting", suggestion=hint)
         elif known[section] is None:
-            values[section] = _json_object(name, text)
+            values[section] = _json_object(name, text, _MAPS[section])
         elif key:
             values.setdefault(section, {})[key] = text
         elif section == "catalog":
@@ -288,13 +301,12 @@ def _read_environment(known: _Sections) -> _Source:
     return _Source(values, None)
 
 
-def _json_object(name: str, text: str) -> dict[str, Any]:
+def _json_object(name: str, text: str, form: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        form = '{"s3://bucket/": {"region": "eu-west-1"}}'
         raise ConfigError(f"{name} is not a JSON object", suggestion=f"write it like {form}")
     return value
 
@@ -327,19 +339,24 @@ def _read_file(path: str | os.PathLike[str] | None) -> _Source:
         raise ConfigError(f"{file} has no sections", suggestion="write [pool], and below it max_size = 8")
     sections = {str(name): _expand_catalog(str(name), section) for name, section in values.items()}
     found = _Source(sections, str(file))
-    if found_here and "${" in str(found.value_at(("catalog", "uri"))):
-        raise ConfigError(
-            f"{file}: catalog.uri refers to an environment variable; a file that was found in the current "
-            "folder may not do that",
-            suggestion=f"name the file: `--config {file}` or {_PREFIX}CONFIG={file}; or put the address into "
-            f"{_PREFIX}CATALOG or ~/.config/deltasql/config.toml",
-        )
+    for keys in (("catalog", "uri"), ("catalogs",)) if found_here else ():
+        if "${" in str(found.value_at(keys)):
+            raise ConfigError(
+                f"{file}: {'.'.join(keys)} refers to an environment variable; a file that was found in the "
+                "current folder may not do that",
+                suggestion=f"name the file: `--config {file}` or {_PREFIX}CONFIG={file}; or put the address "
+                f"into {_PREFIX}CATALOG or ~/.config/deltasql/config.toml",
+            )
     return found
 
 
+def user_folder() -> Path:
+    """The folder of the user's own configuration file."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "deltasql"
+
+
 def _default_file() -> Path | None:
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "deltasql"
-    names = (Path("deltasql"), home / "config")
+    names = (Path("deltasql"), user_folder() / "config")
     files = [name.with_suffix(suffix) for name in names for suffix in (".toml", ".yaml", ".yml")]
     return next((file for file in files if file.is_file()), None)
 
@@ -409,15 +426,21 @@ def _nearest(path: _Keys, known: _Sections) -> str:
 
 # ---- the settings ----
 
-_SECRETS: Final = frozenset({("catalog",), ("catalog", "uri"), ("storage",)})
+_SECRETS: Final = frozenset({("catalog",), ("catalog", "uri")})
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of ``describe()``: secrets are masked, ``origin`` is the file or variable that sets it."""
+    """One setting of ``describe()``, with secrets masked.
+
+    Attributes:
+        kind: What sets it: ``default``, ``file``, ``environment`` or ``argument``.
+        origin: The file or variable that sets it, else the same as ``kind``.
+    """
 
     name: str
     value: str
+    kind: str
     origin: str
     variable: str
     help: str
@@ -432,6 +455,9 @@ class Config(Section):
     """
 
     catalog: CatalogConfig = CatalogConfig()
+    catalogs: dict[CatalogName, Annotated[SecretStr, BeforeValidator(_as_secret)]] = Field(
+        default_factory=dict, description="catalogs by name, for prod:sales.orders and --catalog prod"
+    )
     pool: PoolConfig = PoolConfig()
     sqlite: SQLiteConfig = SQLiteConfig()
     duckdb: DuckDBConfig = DuckDBConfig()
@@ -451,8 +477,9 @@ class Config(Section):
 
     def __init__(self, file: str | os.PathLike[str] | None = None, /, **sections: Any) -> None:
         sources = (_read_arguments(sections), _read_environment(_known_keys()), _read_file(file))
+        merged = reduce(_merge, [source.values for source in reversed(sources)])
         try:
-            super().__init__(**reduce(_merge, [source.values for source in reversed(sources)]))
+            super().__init__(**_with_named_default(merged))
         except ValidationError as error:
             # pydantic's error contains the input, and with it secrets: it must not be the context of ours
             failure = _explain(error.errors(include_url=False), sources)
@@ -476,6 +503,34 @@ class Config(Section):
         """
         return cls(path, **overrides)
 
+    @property
+    def file(self) -> str | None:
+        """The configuration file that was read."""
+        return next((source.name for source in self._sources if source.kind == "file" and source.name), None)
+
+    def catalog_address(self, name: str) -> Address:
+        """The address of a catalog by its name in ``catalogs``; it is only parsed here.
+
+        So an address with a variable that is not set is an error when it is used, and not before.
+        """
+        if (text := self.catalogs.get(name)) is None:
+            known = (
+                f"the catalogs are {', '.join(sorted(self.catalogs))}" if self.catalogs else "there is none"
+            )
+            raise ConfigError(
+                f"no catalog is named {name!r} in the configuration: {known}",
+                suggestion=f'write {name} = "deltasql://…" below [catalogs], or give an address',
+            )
+        try:
+            address = parse_address(text.get_secret_value())
+        except AddressError as error:
+            raise ConfigError(f"catalogs.{name}: {error.message}", suggestion=error.suggestion) from error
+        if address.is_table:
+            raise ConfigError(
+                f"catalogs.{name} is the address of a table", suggestion="leave the table out of the address"
+            )
+        return address
+
     def storage_options_for(
         self, location: str, explicit: Mapping[str, str] | None = None
     ) -> dict[str, str] | None:
@@ -494,7 +549,7 @@ class Config(Section):
 
     @cached_property
     def _digest(self) -> str:
-        values = self.model_dump(mode="json", exclude={"catalog": {"uri"}, "storage": True})
+        values = self.model_dump(mode="json", exclude={"catalog": {"uri"}, "catalogs": True, "storage": True})
         # publishing uses the settings of its database, so stores with other options need another database
         values["storage"] = {prefix: _revealed(options) for prefix, options in self.storage.items()}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
@@ -508,15 +563,35 @@ class Config(Section):
                 for key, field in type(section).model_fields.items():
                     settings.append(self._setting((name, key), getattr(section, key), field.description))
                 continue
-            paths = ((name, prefix, key) for prefix, options in section.items() for key in options)
-            settings += [self._setting(path, MASK, info.description) for path in paths]
+            shown: dict[_Keys, str]
+            if name == "catalogs":
+                shown = {(name, key): self._shown_catalog(key) for key in section}
+            else:
+                shown = {(name, prefix, key): MASK for prefix, found in section.items() for key in found}
+            settings += [self._setting(path, value, info.description) for path, value in shown.items()]
         return settings
+
+    def _shown_catalog(self, name: str) -> str:
+        try:
+            return self.catalog_address(name).to_uri()
+        except ConfigError:
+            return MASK  # where its password is cannot be known
 
     def _setting(self, path: tuple[str, ...], value: object, description: str | None) -> Setting:
         source = _source_of(path, self._sources)
         origin = "default" if source is None else source.origin(path)
+        kind = "default" if source is None else source.kind
         shown = str(value).lower() if isinstance(value, bool) else "" if value is None else str(value)
-        return Setting(".".join(path), shown, origin, _variable(path), description or "")
+        return Setting(".".join(path), shown, kind, origin, _variable(path), description or "")
+
+
+def _with_named_default(values: Any) -> Any:
+    """``catalog.uri`` may be a name of ``catalogs``."""
+    catalog, named = values.get("catalog"), values.get("catalogs")
+    uri = catalog.get("uri") if isinstance(catalog, Mapping) else None
+    if isinstance(uri, str) and isinstance(named, Mapping) and uri in named:
+        return {**values, "catalog": {**catalog, "uri": named[uri]}}
+    return values
 
 
 def _known_keys() -> _Sections:
@@ -557,7 +632,7 @@ def _explain(errors: list[Any], sources: tuple[_Source, ...]) -> ConfigError:
 def _is_secret(path: tuple[str, ...]) -> bool:
     """Whether a setting's value may be a secret, which errors must not show."""
     pair = f"{path[-1]}=value"
-    return path in _SECRETS or path[0] == "storage" or redact(pair) != pair
+    return path in _SECRETS or path[0] in _MAPS or redact(pair) != pair
 
 
 _lock = threading.Lock()

@@ -7,8 +7,8 @@ from deltalake.writer import ColumnProperties as ColumnProperties
 from deltalake.writer import WriterProperties as WriterProperties
 
 from deltalakedb._stock import stock_getattr
+from deltalakedb.table.drop_in.delta_table import write_deltalake as write_deltalake
 from deltalakedb.table.drop_in.functions import convert_to_deltalake as convert_to_deltalake
-from deltalakedb.table.write.write import write_deltalake as write_deltalake
 
 if not TYPE_CHECKING:
     __getattr__ = stock_getattr(__name__, "deltalake.writer")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deltalakedb import Catalog
+from deltalakedb import Catalog, failpoints
 from support.lake import ids
 
 if TYPE_CHECKING:
@@ -46,6 +46,23 @@ def test_a_vacuum_is_looked_at_asked_for_and_done(
     assert done["version"] == 3
     assert len(list(root.glob("*.parquet"))) == 1
     assert "Deleted 0 files" in deltasql(*now, "--yes").stdout
+
+
+def test_a_second_vacuum_ends_one_that_was_interrupted(
+    deltasql_json: DeltasqlJson, root: Path, catalog_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = ("vacuum", "t", "--retention-hours", "0", "--no-check")
+    with monkeypatch.context() as patch:
+        patch.setattr(failpoints, "_active", {"vacuum.deleting": ("error", None)})
+        assert deltasql_json(*now, "--yes", code=1)["error"] == "FailpointError"
+    seen = deltasql_json(*now, "--dry-run")
+    (root / seen["files"][0]).unlink()  # it was killed between the deletion and the commit of its end
+    with Catalog(catalog_uri) as catalog:
+        unended = "SELECT count(*) AS n FROM dl_vacuumed WHERE ended IS NULL"
+        assert catalog.query(unended).to_pylist() == [{"n": 1}]
+        assert deltasql_json(*now, "--dry-run")["files"] == []
+        assert deltasql_json(*now, "--yes")["files"] == []
+        assert catalog.query(unended).to_pylist() == [{"n": 0}]
 
 
 def test_garbage_is_looked_at_asked_for_and_deleted(

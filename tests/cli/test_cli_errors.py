@@ -121,7 +121,7 @@ def test_wrong_usage_is_answered_in_json_too(
         (("files", "orders", "--where", "city = "), "city"),
         (("files", "orders", "--version", "-1"), "-1"),
         (("import", "x", "y", "--history", "some"), "some"),
-        (("list", "--catalog", "postgresql://x"), "deltasql://"),
+        (("list", "--catalog", "postgresql://x/db"), "deltasql+postgresql://x/db?schema=public"),
         (("list", "--catalog", "deltasql://sqlite/x.db?table=t"), "is a table's"),
         (("show", "deltasql://sqlite/x.db"), "?table=NAME"),
         (("list", "--config", "missing.toml"), "missing.toml"),

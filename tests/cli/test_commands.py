@@ -13,6 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from deltalakedb import Catalog, DeltaTable
+from deltalakedb.address import parse_address
+from deltalakedb.metastore import migrations
+from deltalakedb.metastore.statements import parse_statements
 
 if TYPE_CHECKING:
     from cli.conftest import Deltasql, DeltasqlJson
@@ -165,7 +168,7 @@ def test_import_takes_over_a_plain_table(
 ) -> None:
     for n in range(3):
         deltalake.write_deltalake(tmp_path / "plain", pa.table({"n": [n]}), mode="append")
-    deltasql_json("migrate")
+    deltasql_json("init")
     plan = deltasql_json("import", str(tmp_path / "plain"), "taken", "--dry-run")
     assert (plan["num_versions"], plan["num_files"]) == (3, 3)
     assert deltasql_json("list")["tables"] == []
@@ -187,21 +190,68 @@ def test_create_takes_columns_from_a_parquet_file_or_another_table(
     assert deltasql_json("show", "alike")["partition_columns"] == ["city"]
 
 
-def test_migrate_is_the_owners_command_where_others_may_not_create(
-    deltasql: Deltasql, deltasql_json: DeltasqlJson, monkeypatch: pytest.MonkeyPatch
+def test_init_and_migrate_are_the_owners_commands_where_others_may_not_create(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, monkeypatch: pytest.MonkeyPatch, catalog_uri: str
 ) -> None:
     monkeypatch.setenv("DELTASQL_CATALOG__CREATE", "false")
     monkeypatch.setenv("DELTASQL_CATALOG__AUTO_MIGRATE", "false")
-    deltasql("create", "t", "--schema", "a:int", "--location", "t", code=1)
-    pending = deltasql_json("migrate", "--dry-run")
-    assert pending["schema_version"] == 0
-    assert pending["migrations"][0]["number"] == 1
-    assert deltasql_json("list", code=1)["error"] == "CatalogNotFoundError"
-    done = deltasql_json("migrate")
-    assert done["migrations"] == pending["migrations"]
+    assert "deltasql init" in deltasql("create", "t", "--schema", "a:int", "--location", "t", code=1).stderr
+    for dry in ((), ("--dry-run",)):
+        refused = deltasql_json("migrate", *dry, code=1)
+        assert refused["error"] == "CatalogNotFoundError"
+        assert "deltasql init" in refused["suggestion"]
+    assert deltasql_json("list", code=1)["error"] == "CatalogNotFoundError", "nothing was created"
+    made = deltasql("init").stdout
+    assert "Created a catalog" in made
+    assert "deltasql write NAME FILE.csv --location DIR" in made
+    assert "export" not in made, "it is the default"
+    assert "nothing to create" in deltasql("init").stdout
+    uri = parse_address(catalog_uri).to_uri()
+    assert deltasql_json("init") == {"catalog": uri, "created": False, "root": None}
+    assert deltasql_json("init", "--root", "lake")["root"] == str(Path("lake").absolute())
     assert deltasql_json("migrate")["migrations"] == []
-    assert "up to date" in deltasql("migrate").stdout
-    deltasql("create", "t", "--schema", "a:int", "--location", "t")
+    assert "up to date" in deltasql("migrate", "--dry-run").stdout
+    deltasql("create", "t", "--schema", "a:int")
+    again = deltasql("init").stdout
+    assert "1 table" in again
+    assert "deltasql list" in again
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_init_takes_an_address_and_says_what_to_do_next(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, tmp_path: Path, catalog_uri: str
+) -> None:
+    other = f"deltasql://sqlite/{tmp_path}/new%20folder/meta.db"
+    made = deltasql("init", other, "--root", str(tmp_path / "lake")).stdout
+    assert f"export DELTASQL_CATALOG={other}\n" in made
+    assert f"New tables are created below {tmp_path / 'lake'}." in made
+    assert deltasql("init", other, "--quiet").stdout == f"{other}\n"
+    assert deltasql_json("list", "--catalog", other)["tables"] == []
+    assert "one of them" in deltasql("init", other, "--catalog", catalog_uri, code=2).stderr
+    assert "is a table's" in deltasql("init", f"{other}?table=t", code=2).stderr
+    assert deltasql_json("init", "sqlite:///x.db", code=2)["error"] == "AddressError"
+    (tmp_path / "file").write_text("x")
+    assert deltasql_json("init", f"deltasql://sqlite/{tmp_path}/file/meta.db", code=1)["suggestion"]
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_migrate_upgrades_an_older_catalog(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deltasql("init")
+    (first, *_) = migrations.migrations()
+    statements = tuple(parse_statements("-- name: notes\nCREATE TABLE dl_notes (note TEXT);\n"))
+    steps = (first, migrations.Migration(2, "notes", statements))
+    monkeypatch.setattr(migrations, "migrations", lambda: steps)
+    monkeypatch.setenv("DELTASQL_CATALOG__AUTO_MIGRATE", "false")
+    assert "deltasql migrate" in deltasql("list", code=1).stderr
+    would = deltasql_json("migrate", "--dry-run")
+    assert (would["schema_version"], would["target_version"]) == (1, 2)
+    assert "1 migration would be applied" in deltasql("migrate", "--dry-run").stdout
+    done = deltasql_json("migrate")
+    assert done["migrations"] == would["migrations"] == [{"number": 2, "title": "notes"}]
+    assert done["schema_version"] == 2
+    assert deltasql_json("list")["tables"] == []
 
 
 def test_a_full_address_needs_no_catalog(

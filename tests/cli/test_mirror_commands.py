@@ -344,12 +344,12 @@ def test_prune_clean_and_compact(deltasql: Deltasql, deltasql_json: DeltasqlJson
     assert "The bytes of 1 commit of t deleted, up to version" in deltasql("mirror", "prune", "t").stdout
     assert deltasql_json("mirror", "prune", "t")["commits"] == 0
     assert deltasql_json("mirror", "clean", "t")["deleted"] == []
-    would = deltasql_json("mirror", "compact", "t", "0", "1", "--dry-run")
+    would = deltasql_json("mirror", "compact-log", "t", "0", "1", "--dry-run")
     assert (would["dry_run"], (root / would["path"]).exists()) == (True, False)
-    made = deltasql_json("mirror", "compact", "t", "0", "1")
+    made = deltasql_json("mirror", "compact-log", "t", "0", "1")
     assert (root / made["path"]).is_file()
-    assert "already" in deltasql("mirror", "compact", "t", "0", "1").stdout
-    assert "not a range" in deltasql("mirror", "compact", "t", "0", "9", code=2).stderr
+    assert "already" in deltasql("mirror", "compact-log", "t", "0", "1").stdout
+    assert "not a range" in deltasql("mirror", "compact-log", "t", "0", "9", code=2).stderr
     assert outside_ids(root) == [0, 1]
 
 
@@ -401,7 +401,7 @@ def test_a_checkpoint_that_cannot_be_written_is_shown(
 def test_every_command_says_what_to_do_about_a_table_that_is_not_there(
     deltasql_json: DeltasqlJson, root: Path
 ) -> None:
-    more = {"rebuild": ["place"], "compact": ["0", "1"], "resolve": ["--keep-theirs", "--yes"]}
+    more = {"rebuild": ["place"], "compact-log": ["0", "1"], "resolve": ["--keep-theirs", "--yes"]}
     for command in sorted(mirror.commands):
         told = deltasql_json("mirror", command, "u", *more.get(command, ()), code=1)
         assert told["error"] == "TableMissingError", command

@@ -7,6 +7,8 @@ import os
 import pty
 import re
 import select
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +19,10 @@ import pyarrow as pa
 import pytest
 
 from cli.conftest import PROGRAM, environment
-from deltalakedb import Catalog
+from deltalakedb import Catalog, failpoints
 from deltalakedb.cli.main import cli
 from deltalakedb.spark.jars import folder as jars_folder
+from support.sources import plain_table
 from support.spark import missing_reason
 
 if TYPE_CHECKING:
@@ -135,6 +138,27 @@ class TestOnSqlite:
             _, errors = run.communicate()
         assert (run.returncode, errors) == (0, "")
 
+    def test_ctrl_c_in_an_import_names_the_command_that_resumes_it(
+        self, catalog_uri: str, tmp_path: Path
+    ) -> None:
+        source, env = plain_table(tmp_path / "plain"), environment(catalog_uri)
+        line = ["import", str(source), "t", "--history", "full", "--batch-size", "1"]
+        stopping = env | {failpoints.VARIABLE: "import.batch_done=stop@1"}
+        run = subprocess.Popen([str(PROGRAM), *line], env=stopping, stderr=subprocess.PIPE, text=True)
+        os.waitid(os.P_PID, run.pid, os.WSTOPPED)
+        for number in (signal.SIGINT, signal.SIGCONT):
+            os.kill(run.pid, number)
+        _, said = run.communicate(timeout=60)
+        assert run.returncode == 130
+        assert names(catalog_uri) == []
+        found = re.search(r"run `(.*)` to continue", said)
+        assert found, said
+        program, *again = shlex.split(found[1])
+        assert (program, again) == ("deltasql", line)
+        done = subprocess.run([str(PROGRAM), *again], env=env, capture_output=True, text=True, check=True)
+        assert "Resumed and imported" in done.stdout
+        assert names(catalog_uri) == ["t"]
+
     def test_an_import_shows_a_bar_on_a_terminal(self, catalog_uri: str, orders: str, tmp_path: Path) -> None:
         with Catalog(catalog_uri) as catalog:
             catalog.drop_table(orders)
@@ -192,7 +216,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 @pytest.mark.parametrize("words", [["--help"], ["list", "--help"], ["import", "--help"]])
 def test_help_is_shown_without_loading_databases_and_arrow(words: list[str]) -> None:
     asked = f"from deltalakedb.cli.main import cli; cli.main({words}, standalone_mode=False)"
-    heavy = "import sys; print([m for m in ('pyarrow', 'pydantic', 'duckdb') if m in sys.modules])"
+    heavy = "import sys; print([m for m in ('pyarrow', 'pydantic', 'duckdb', 'msgspec', 'rich') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", f"{asked}; {heavy}"], capture_output=True, text=True, check=True
     )

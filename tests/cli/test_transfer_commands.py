@@ -63,23 +63,60 @@ def test_verify_ends_with_3_where_something_differs(
     deltasql("verify", "--level", "everything", code=2)
 
 
-def test_rollback_asks_and_gives_the_table_back(
+def test_undoing_an_import_asks_and_gives_the_table_back(
     deltasql: Deltasql, deltasql_json: DeltasqlJson, plain: Path, catalog_uri: str
 ) -> None:
     deltasql("import", str(plain), "t")
     write_deltalake(f"{catalog_uri}?table=t", ids(50), mode="append")
-    would = deltasql_json("rollback", "t", "--dry-run")
+    would = deltasql_json("import", "--undo", "t", "--dry-run")
     assert (would["action"], would["version"], would["dry_run"]) == ("released", 9, True)
-    deltasql("rollback", "t", code=2, stdin="")
+    deltasql("import", "--undo", "t", code=2, stdin="")
     with Catalog(catalog_uri) as catalog:
         catalog.mirror.pause("t")
         write_deltalake(f"{catalog_uri}?table=t", ids(51), mode="append")
-        assert "mirror run" in deltasql("rollback", "t", "--yes", code=1).stderr
+        assert "mirror run" in deltasql("import", "--undo", "t", "--yes", code=1).stderr
         catalog.mirror.resume("t")
-    assert "plain Delta table again, version 10" in deltasql("rollback", "t", "--yes").stdout
+    assert "plain Delta table again, version 10" in deltasql("import", "--undo", "t", "--yes").stdout
     assert deltasql_json("list")["tables"] == []
     assert deltalake.DeltaTable(plain).version() == 10
-    deltasql("rollback", "t", "--yes", code=1)
+    deltasql("import", "--undo", "t", "--yes", code=1)
+
+
+def test_undoing_refuses_what_was_never_imported(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, plain: Path, catalog_uri: str, tmp_path: Path
+) -> None:
+    with Catalog(catalog_uri) as catalog:
+        catalog.write("own", ids(1), location=tmp_path / "own")
+    for dry in (("--yes",), ("--dry-run",)):
+        refused = deltasql_json("import", "--undo", "own", *dry, code=1)
+        assert refused["error"] == "UnsupportedOperationError"
+        assert "deltasql export own --in-place" in refused["suggestion"]
+    deltasql("import", str(plain), code=2)
+    deltasql("import", "--undo", str(plain), "own", code=2)
+    deltasql("import", "--undo", "own", "--follow", code=2)
+    deltasql("import", str(plain), "t", "--keep-batches", "1", code=2)
+    assert "did you mean own" in deltasql("import", "--undo", "owm", "--yes", code=1).stderr
+
+
+def test_leaving_in_place_does_what_its_dry_run_says(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, tmp_path: Path
+) -> None:
+    with Catalog(catalog_uri, config={"publish": {"mode": "background"}}) as catalog:
+        catalog.write("t", ids(1), location=tmp_path / "t")
+    with Catalog(catalog_uri) as catalog, catalog._database.write() as session:
+        session.run("UPDATE dl_outbox SET state = 'pending', published_at = NULL")
+        session.run("UPDATE dl_mirror SET published_version = -1")
+    leave = ("export", "t", "--in-place")
+    would = deltasql_json(*leave, "--dry-run")
+    shown = deltasql(*leave, "--dry-run").stdout
+    done = deltasql(*leave, "--yes").stdout
+    assert (would["in_place"], would["num_published"], would["version"]) == (True, 1, 0)
+    assert "t would be a plain Delta table" in shown
+    assert "would no longer have it" in shown
+    tense = {"would be a": "is a", "would no longer have it": "no longer has it"}
+    for before, after in tense.items():
+        shown = shown.replace(before, after)
+    assert shown == done
 
 
 def test_export_writes_elsewhere_and_leaves_in_place(

@@ -10,8 +10,13 @@ import pytest
 
 from deltalakedb import Catalog, DeltaTable
 from deltalakedb.address import parse_address
-from deltalakedb.exceptions import CatalogError, CatalogNotFoundError, CatalogVersionError
-from deltalakedb.metastore import migrations
+from deltalakedb.exceptions import (
+    CatalogError,
+    CatalogNotFoundError,
+    CatalogVersionError,
+    TableExistsError,
+)
+from deltalakedb.metastore import migrations, registry
 from deltalakedb.metastore.engines import make_engine
 from deltalakedb.metastore.statements import parse_statements
 from deltalakedb.settings import Config, use_config
@@ -92,7 +97,7 @@ def test_creation_is_refused_where_the_settings_forbid_it(catalog_uri: str, tmp_
     frugal = Config(catalog={"create": False})
     with pytest.raises(CatalogNotFoundError) as caught:
         Catalog(catalog_uri, config=frugal)
-    assert "migrate" in (caught.value.suggestion or "")
+    assert f"deltasql init '{catalog_uri}'" in (caught.value.suggestion or "")
     with use_config(frugal), pytest.raises(CatalogNotFoundError):
         DeltaTable(f"{catalog_uri}?table=t")
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith("catalog")] == []
@@ -112,6 +117,26 @@ def next_version(monkeypatch: pytest.MonkeyPatch) -> int:
     later = migrations.Migration(KNOWN + 1, "owners", tuple(parse_statements(step)))
     monkeypatch.setattr(migrations, "migrations", lambda: (*known, later))
     return KNOWN + 1
+
+
+def test_locations_of_an_older_catalog_are_still_taken(
+    catalog_uri: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = migrations.migrations()
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "migrations", lambda: known[:1])
+        migrations.migrate(engine)
+    with engine.write() as session:
+        session.run(
+            "INSERT INTO dl_tables (name, location, state, tags, settings, created_at, updated_at) "
+            "VALUES ('old', '/lake/old', 'active', '{}', '{}', 1, 1)"
+        )
+    assert [step.title for step in migrations.migrate(engine)] == ["real_locations"]
+    with engine.read() as session:
+        for location in ("/lake/old", "/lake/old/inside", "/lake"):
+            with pytest.raises(TableExistsError, match="'old'"):
+                registry.refuse_taken(session, "new", location)
+        registry.refuse_taken(session, "new", "/lake/older")
 
 
 def test_an_older_catalog_is_migrated_with_its_rows(

@@ -12,6 +12,7 @@ import pytest
 from deltalakedb import Catalog, DeltaTable, write_deltalake
 from deltalakedb.exceptions import (
     AddressError,
+    ArgumentTypeError,
     DeltaSqlError,
     InvalidArgumentError,
     TableExistsError,
@@ -138,6 +139,35 @@ def test_comment_and_tags_are_replaced_and_cleared(catalog: Catalog, table_uri: 
         catalog.set_comment("no", "x")
     with pytest.raises(TableMissingError):
         catalog.set_tags("no", {})
+
+
+def test_tags_are_changed_one_by_one(catalog: Catalog, table_uri: TableUri) -> None:
+    write_deltalake(table_uri("t"), ids(1))
+    assert catalog.update_tags("t", {"team": "web", "tier": "gold"}) == {"team": "web", "tier": "gold"}
+    assert catalog.update_tags("t", {"tier": None, "gone": None, "size": ""}) == {"team": "web", "size": ""}
+    assert catalog.update_tags("t", {}) == dict(catalog.describe("t").tags) == {"team": "web", "size": ""}
+    for wrong in ({1: "x"}, {"x": 1}):
+        with pytest.raises(ArgumentTypeError):
+            catalog.update_tags("t", wrong)  # type: ignore[arg-type]
+        with pytest.raises(ArgumentTypeError):
+            catalog.set_tags("t", wrong)  # type: ignore[arg-type]
+    with pytest.raises(TableMissingError):
+        catalog.update_tags("nope", {"a": "b"})
+
+
+def test_a_namespace_that_is_missing_or_full_is_not_dropped(catalog: Catalog, table_uri: TableUri) -> None:
+    catalog.create_namespace("empty")
+    with pytest.raises(InvalidArgumentError, match="there is no namespace 'emptyy'") as caught:
+        catalog.drop_namespace("emptyy")
+    assert caught.value.suggestion == "did you mean empty?"
+    write_deltalake(table_uri("full.t"), ids(1))
+    for dry_run in (True, False):
+        with pytest.raises(InvalidArgumentError, match=r"still has 1 table, for example full\.t"):
+            catalog.drop_namespace("full", dry_run=dry_run)
+    catalog.drop_namespace("empty", dry_run=True)
+    assert [n.name for n in catalog.namespaces()] == ["empty", "full"]
+    catalog.drop_namespace("empty")
+    assert [n.name for n in catalog.namespaces()] == ["full"]
 
 
 def test_namespaces_are_made_implied_and_dropped_when_empty(catalog: Catalog, table_uri: TableUri) -> None:

@@ -166,7 +166,7 @@ def test_a_log_is_not_rebuilt_inside_a_table(
         catalog.mirror.rebuild("t", None)  # type: ignore[arg-type]
     for start in ("0", None, 0.0, False):
         with pytest.raises(ArgumentTypeError):
-            catalog.mirror.compact("t", start, 1)  # type: ignore[arg-type]
+            catalog.mirror.compact_log("t", start, 1)  # type: ignore[arg-type]
     for name in (3, None):
         with pytest.raises(ArgumentTypeError):
             catalog.mirror.publish(name)  # type: ignore[arg-type]

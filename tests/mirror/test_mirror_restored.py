@@ -217,7 +217,7 @@ COMMANDS: dict[str, Callable[[Catalog, Path], object]] = {
     "checkpoint": lambda catalog, _: catalog.mirror.checkpoint("t"),
     "run": lambda catalog, _: catalog.mirror.run(),
     "publish": lambda catalog, _: catalog.mirror.publish("t"),
-    "compact": lambda catalog, _: catalog.mirror.compact("t", 0, 2),
+    "compact": lambda catalog, _: catalog.mirror.compact_log("t", 0, 2),
     "prune": lambda catalog, _: catalog.mirror.prune("t"),
     "repair": lambda catalog, _: catalog.mirror.repair("t"),
     "rebuild": lambda catalog, place: catalog.mirror.rebuild("t", place / "elsewhere"),

@@ -57,7 +57,7 @@ WRITES: dict[str, Callable[[Catalog, DeltaTable], object]] = {
     "compact by handle": lambda _, t: t.compact_logs(0, 1),
     "checkpoint": lambda c, _: c.mirror.checkpoint("t"),
     "clean": lambda c, _: c.mirror.clean("t"),
-    "compact": lambda c, _: c.mirror.compact("t", 0, 1),
+    "compact": lambda c, _: c.mirror.compact_log("t", 0, 1),
     "mirror repair": lambda c, _: c.mirror.repair("t"),
     "mirror repair, dry run": lambda c, _: c.mirror.repair("t", dry_run=True),
     "recover": lambda c, _: c.mirror.recover("t"),

@@ -303,7 +303,7 @@ def test_a_log_in_a_bucket_is_mended_rebuilt_and_taken_over(
         assert mirror.resume("t").diverged == ("t",)
     assert mirror.resolve("t").ours == {5: 6}
     same_everywhere(s3_catalog, table, [[], [1], [1, 2], *[[1, 2, 3]] * 3, [1, 2, 3, 5]])
-    assert mirror.compact("t", 1, 3) is not None
+    assert mirror.compact_log("t", 1, 3) is not None
     assert mirror.verify("t").ok
 
 

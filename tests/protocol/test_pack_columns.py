@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from deltalakedb.exceptions import ProtocolError
 from deltalakedb.protocol.actions import Metadata
+from deltalakedb.protocol.pack_filter import PackFilter, Zones
 from deltalakedb.protocol.packs import (
     PACK_SIZE,
     PackColumn,
-    PackFilter,
-    Zones,
     column_values,
     decode_block,
     encode_block,
@@ -445,7 +444,7 @@ def test_paths_are_found_by_their_hashes():
     paths = pa.array([f"date=2024-01-{n % 28:02}/part-{n}.parquet" for n in range(5000)])
     empty = pa.nulls(5000, pa.string())
     columns = {c.name: c for c in pack_columns(paths, empty, empty, SCHEMA, metadata())}
-    assert set(columns) == {"path"}
+    assert set(columns) == {"path", "leaves"}
     data = columns["path"].data
     assert column_values("path", data, None).to_pylist() == path_hashes(paths).tolist()
     for wanted in ([7], [7, 4999, 12], [], range(100, 900)):
@@ -601,7 +600,7 @@ def test_two_hundred_columns():
         for f in range(3)
     ]
     columns = packed([json.dumps(f) for f in files], schema=schema, partitions=[])
-    assert len(columns) == 602
+    assert len(columns) == 603
     files_, _ = masks(Compare(("c199",), "=", 51), columns, 3, schema)
     assert files_.tolist() == [False, False, True]
 

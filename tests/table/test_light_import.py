@@ -6,11 +6,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import deltalake
 import pyarrow as pa
 
 from deltalakedb import write_deltalake
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import TableUri
 
 PLAN = """
@@ -21,6 +24,26 @@ assert len(table.file_uris(file_pruning_predicate="x >= 2 AND p = 'a'")) == 1
 assert len(table.file_uris()) == 2
 sys.exit("pandas" in sys.modules)
 """
+
+
+HEAVY = ("pyarrow", "numpy", "pydantic", "yaml", "msgspec", "duckdb", "psycopg", "pyspark", "obstore")
+
+
+def imported(code: str) -> str:
+    """Which of the heavy modules a program has imported."""
+    program = f"import sys; {code}; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_the_names_of_deltalake_bring_nothing_that_stock_does_not() -> None:
+    assert imported("from deltalakedb import DeltaTable, write_deltalake") == "[]\n"
+
+
+def test_plain_tables_bring_nothing_that_stock_does_not(tmp_path: Path) -> None:
+    deltalake.write_deltalake(tmp_path, pa.table({"x": [1]}))
+    use = f"from deltalakedb import DeltaTable; t = DeltaTable({str(tmp_path)!r}); t.load_as_version(0); t.count()"
+    assert imported(use) == "[]\n"
 
 
 def test_importing_every_name_leaves_heavy_modules_alone() -> None:

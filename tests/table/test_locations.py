@@ -70,7 +70,7 @@ def test_looking_at_a_catalog_that_is_not_there_creates_nothing(
         with pytest.raises(CatalogNotFoundError, match="there is no catalog") as caught:
             look()
         assert isinstance(caught.value, TableNotFoundError)
-        assert "deltasql migrate" in (caught.value.suggestion or "")
+        assert f"deltasql init '{catalog_uri}'" in (caught.value.suggestion or "")
     checks = list(examine(parse_address(catalog_uri), get_config()))
     assert isinstance(checks[-1].error, CatalogNotFoundError)
     assert sorted(tmp_path.rglob("*")) == before

@@ -82,7 +82,7 @@ def test_a_copy_follows_and_refuses_to_be_written(tmp_path: Path, catalog_uri: s
         for attempt in refused:
             with pytest.raises(TableFollowedError) as caught:
                 attempt()
-            assert "rollback" in (caught.value.suggestion or "")
+            assert "import --undo" in (caught.value.suggestion or "")
         assert [c.status for c in examine(parse_address(catalog_uri), Config()) if c.title == "writers"] == [
             "warning"
         ]

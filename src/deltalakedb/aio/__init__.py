@@ -36,10 +36,9 @@ from deltalakedb.catalog import Mirror as SyncMirror
 from deltalakedb.models import Add, Committed, File, Remove
 from deltalakedb.protocol.txn_log import TxnLogReader
 from deltalakedb.retry import RETRIED, Retries
-from deltalakedb.table.drop_in import functions
+from deltalakedb.table.drop_in import delta_table, functions
 from deltalakedb.table.drop_in.delta_table import DeltaTable as SyncTable
 from deltalakedb.table.transaction import Transaction as SyncTransaction
-from deltalakedb.table.write import write as writer
 from deltalakedb.transfer import exporting, following, rollback
 from deltalakedb.transfer.importing import api, plan
 from deltalakedb.transfer.verifying import verifier
@@ -260,7 +259,7 @@ class Mirror(AsyncProxy[SyncMirror]):
     checkpoint = async_method(SyncMirror.checkpoint)
     clean = async_method(SyncMirror.clean)
     prune = async_method(SyncMirror.prune)
-    compact = async_method(SyncMirror.compact)
+    compact_log = async_method(SyncMirror.compact_log)
     verify = async_method(SyncMirror.verify)
     repair = async_method(SyncMirror.repair)
     rebuild = async_method(SyncMirror.rebuild)
@@ -359,6 +358,9 @@ class Catalog(AsyncProxy[SyncCatalog]):
     drop_table = async_method(SyncCatalog.drop_table)
     set_comment = async_method(SyncCatalog.set_comment)
     set_tags = async_method(SyncCatalog.set_tags)
+    update_tags = async_method(SyncCatalog.update_tags)
+    relocate_table = async_method(SyncCatalog.relocate_table)
+    relocate_tables = async_method(SyncCatalog.relocate_tables)
     gc = async_method(SyncCatalog.gc)
 
     @property
@@ -405,7 +407,7 @@ class Catalog(AsyncProxy[SyncCatalog]):
         await run_to_the_end(self._queue, lambda: self._sync().close())
 
 
-write_deltalake = async_function_on_table(writer.write_deltalake, DeltaTable)
+write_deltalake = async_function_on_table(delta_table.write_deltalake, DeltaTable)
 convert_to_deltalake = async_function(functions.convert_to_deltalake)
 open_log = async_function(catalog.open_log, lambda log: TxnLog._of(log, None))
 follow_table = async_function(following.follow_table)

@@ -15,7 +15,7 @@ import click
 from deltalakedb._version import __version__
 from deltalakedb.cli.context import Invocation
 from deltalakedb.cli.options import common
-from deltalakedb.cli.output import ExitCode, describe, exit_code
+from deltalakedb.cli.output import ExitCode, Interrupted, describe, exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 #: the commands of each module, which is imported when one of them is used
 _COMMANDS = {
     "tables": ("list", "show", "schema", "history", "create", "drop"),
+    "registry": ("rename", "tag", "comment", "namespace", "relocate"),
     "files": ("files", "packs", "vacuum", "gc", "checkpoint"),
-    "transfer": ("import", "import-all", "import-status", "rollback", "export", "verify"),
+    "transfer": ("import", "import-all", "import-status", "export", "verify"),
     "mirror": ("mirror",),
-    "catalog": ("doctor", "migrate"),
+    "catalog": ("doctor", "init", "migrate"),
+    "config": ("config",),
+    "query": ("sql", "head"),
+    "inspect": ("stats", "diff", "watch"),
+    "completion": ("completion",),
     "serve": ("serve",),
 }
 _EPILOG = """\b
@@ -60,7 +65,7 @@ class Deltasql(click.Group):
         words = list(sys.argv[1:] if args is None else args)
         # an error in the line itself must be answered in the form asked for, wherever the option is
         flags = _flags(self, words)
-        invocation = Invocation(json="json" in flags, debug="debug" in flags)
+        invocation = Invocation(json="json" in flags, debug="debug" in flags, words=words)
         code = self._run(words, invocation, {"prog_name": "deltasql"} | extra)
         if standalone_mode:
             sys.exit(code)
@@ -72,6 +77,9 @@ class Deltasql(click.Group):
                 code = super().main(words, standalone_mode=False, obj=invocation, **extra)
                 sys.stdout.flush()
                 return code if isinstance(code, int) else ExitCode.OK
+        except click.exceptions.NoArgsIsHelpError as bare:
+            click.echo(bare.format_message())
+            return ExitCode.OK
         except BrokenPipeError:
             # the reader of the pipe has seen enough; what is still buffered must not fail once more
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -82,6 +90,8 @@ class Deltasql(click.Group):
             code = ExitCode.INTERRUPTED if interrupted else ExitCode.ERROR
             message = "interrupted: the operation in progress was rolled back" if interrupted else "no answer"
             found = describe(click.ClickException(message)) | {"error": "Interrupted"}
+            if isinstance(abort, Interrupted):
+                found |= {"message": abort.message, "suggestion": abort.suggestion}
         except Exception as error:
             if invocation.debug:
                 traceback.print_exception(error)
@@ -134,9 +144,9 @@ def _logging(invocation: Invocation) -> Iterator[None]:
 def cli() -> None:
     """Delta tables whose metadata lives in a database.
 
-    TABLE is a name in the catalog, or a full address such as
-    deltasql://sqlite//srv/lake/meta.db?table=sales.orders. The catalog is that of --catalog, of the
-    variable DELTASQL_CATALOG, or of deltasql.toml.
+    TABLE is a name in the catalog, a name in a configured catalog (prod:sales.orders), a full address such
+    as deltasql://sqlite//srv/lake/meta.db?table=sales.orders, or the path or URL of a registered table. The
+    catalog is that of --catalog, of the variable DELTASQL_CATALOG, or of deltasql.toml.
     """
 
 

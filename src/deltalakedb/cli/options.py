@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from deltalakedb.transfer.reports import FILE_LEVELS
+from deltalakedb.transfer import FILE_LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,8 @@ Option: TypeAlias = "Callable[[Any], Any]"
 MakeCommand: TypeAlias = "Callable[[Callable[..., Any]], click.Command]"
 
 option = click.option
+#: how long a shell waits for table names
+_COMPLETION_SECONDS = 2.0
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -32,7 +35,11 @@ def _common(*names: str, **attributes: Any) -> Option:
 FILE = click.Path(exists=True, dir_okay=False)
 #: of every command, before or after its name
 COMMON = (
-    _common("--catalog", metavar="ADDRESS", help="The catalog, instead of DELTASQL_CATALOG or the file's."),
+    _common(
+        "--catalog",
+        metavar="CATALOG",
+        help="The catalog's address or configured name, instead of DELTASQL_CATALOG or the file's.",
+    ),
     _common("--config", metavar="FILE", type=FILE, help="A configuration file, instead of the default ones."),
     _common("--json", is_flag=True, help="Print one JSON document; errors too."),
     _common("--quiet", "-q", is_flag=True, help="Print identifiers only."),
@@ -72,6 +79,31 @@ def command(
     return make
 
 
+def table_argument(name: str, **attributes: Any) -> Option:
+    """An argument that is the name of a table, which shells complete."""
+    return click.argument(name, shell_complete=_complete_table, **attributes)
+
+
+def _complete_table(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Table names for a shell: soon or not at all, and without a word about errors."""
+    import logging
+    import threading
+    from contextlib import suppress
+
+    logging.disable()
+    names: list[str] = []
+
+    def look() -> None:
+        with suppress(Exception):
+            names.extend(ctx.find_root().obj.table_names())
+
+    # a server that does not answer must not hold up the shell
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(_COMPLETION_SECONDS)
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
 def table_command(
     name: str,
     *groups: Sequence[Option],
@@ -81,8 +113,9 @@ def table_command(
 ) -> MakeCommand:
     """A command with the argument TABLE: its function gets the open catalog and the table's name in it.
 
-    If TABLE is not required and not given, the name is None. ``check`` gets the options before the catalog is
-    opened, and raises a UsageError if they do not fit together.
+    If TABLE is not required and not given, the name is None. With the options `SNAPSHOT` the function gets
+    the ``version`` that ``--version`` or ``--at`` means, or None for the newest. ``check`` gets the options
+    before the catalog is opened, and raises a UsageError if they do not fit together.
     """
 
     def make(function: Any) -> click.Command:
@@ -91,9 +124,12 @@ def table_command(
             if check is not None:
                 check(table=table, **given)
             with cli.open_tables([] if table is None else [table]) as (catalog, names):
-                return function(cli, catalog, names[0] if names else None, **given)
+                name = names[0] if names else None
+                if "at" in given:
+                    given["version"] = cli.version_at(catalog, name or "", given["version"], given.pop("at"))
+                return function(cli, catalog, name, **given)
 
-        return command(name, *groups, **attributes)(click.argument("table", required=required)(run))
+        return command(name, *groups, **attributes)(table_argument("table", required=required)(run))
 
     return make
 
@@ -170,6 +206,24 @@ IMPORTING = (
         help="The most files to load per second.",
     ),
     *ENGINES,
+)
+
+
+class _Time(click.ParamType[datetime]):
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        try:
+            moment = datetime.fromisoformat(str(value).upper())
+        except ValueError:
+            self.fail(f"{value!r} is not a time: write it as 2026-11-15T12:00:00Z or 2026-11-15", param, ctx)
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+#: of commands that read one version of a table; `table_command` makes one ``version`` of both
+SNAPSHOT = (
+    number("--version", "N", "Read this version; default: the newest."),
+    option("--at", type=_Time(), help="Read the version of that time; ISO 8601, UTC unless it has a zone."),
 )
 
 

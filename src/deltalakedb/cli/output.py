@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TextIO, TypeAlias
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, Self, TextIO, TypeAlias
 
 import click
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Table
-from rich.text import Text
 
 from deltalakedb.cli.render import clean, count, many
 from deltalakedb.exceptions import (
@@ -32,10 +24,12 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
     PredicateError,
+    QueryError,
     TableFrozenError,
     VerificationError,
 )
 
+# rich takes time to import, and `--help` shows nothing with it
 if TYPE_CHECKING:
     from deltalakedb.mirror.drift import Difference
     from deltalakedb.transfer.reports import VerifyReport
@@ -65,7 +59,14 @@ class ExitCode(IntEnum):
 def exit_code(error: BaseException) -> ExitCode:
     """The exit code that an error ends a command with."""
     match error:
-        case AddressError() | ConfigError() | InvalidArgumentError() | PredicateError() | click.UsageError():
+        case (
+            AddressError()
+            | ConfigError()
+            | InvalidArgumentError()
+            | PredicateError()
+            | QueryError()
+            | click.UsageError()
+        ):
             return ExitCode.USAGE
         case ConflictError():  # transient too, and still has a code of its own
             return ExitCode.CONFLICT
@@ -76,6 +77,14 @@ def exit_code(error: BaseException) -> ExitCode:
         case DeltaSqlError():
             return ExitCode.TRY_AGAIN if error.transient else ExitCode.ERROR
     return ExitCode.CONFLICT if isinstance(error, CommitFailedError) else ExitCode.ERROR
+
+
+class Interrupted(click.Abort):
+    """Ctrl-C during work that another run continues."""
+
+    def __init__(self, message: str, suggestion: str) -> None:
+        super().__init__(message)
+        self.message, self.suggestion = message, suggestion
 
 
 def describe(error: BaseException) -> dict[str, Any]:
@@ -89,6 +98,7 @@ def describe(error: BaseException) -> dict[str, Any]:
             # the command's own help is the best advice on its usage
             kind = "UsageError"
             suggestion = f"`{error.ctx.command_path} --help` shows how it is used" if error.ctx else None
+            suggestion = _similar_command(error) or suggestion
     elif isinstance(error, OSError):
         message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
         suggestion = "check the path and its permissions"
@@ -97,20 +107,47 @@ def describe(error: BaseException) -> dict[str, Any]:
     return DeltaSqlError(message, suggestion=suggestion).to_dict() | {"error": kind}
 
 
+def _similar_command(error: click.UsageError) -> str | None:
+    """What an unknown command may be meant to be."""
+    unknown = re.match(r"No such command '(.*)'", error.message)
+    if unknown is None or error.ctx is None or not isinstance(group := error.ctx.command, click.Group):
+        return None
+    near = difflib.get_close_matches(unknown[1], group.list_commands(error.ctx), n=3)
+    commands = " or ".join(f"`{error.ctx.command_path} {name}`" for name in near)
+    return f"did you mean {commands}?" if near else None
+
+
 NO_TABLES = "The catalog holds no tables."
+#: the first rows of a table, which decide how wide its columns are
+_MEASURED = 1000
 #: numbers and times stay whole on a narrow terminal; names and paths give way
 _WHOLE = ("COMMITTED", "FILES", "ROWS", "SIZE", "STATE", "VERSION")
 
 
 class Rows(NamedTuple):
-    """A table: headers separated by ``|``, ``>`` after those of right-aligned columns; None is a dash."""
+    """A table: headers separated by ``|``, ``>`` after those of right-aligned columns; None is a dash.
+
+    Rows are drawn as they come: the widths of a long table are those of its first rows.
+    """
 
     headers: str
     rows: Iterable[Sequence[object]]
 
+    @property
+    def columns(self) -> list[tuple[str, bool]]:
+        """The headers, and whether their columns are right-aligned."""
+        return [(h.removesuffix(">"), h.endswith(">")) for h in self.headers.split("|")]
+
+
+class DataRows(NamedTuple):
+    """The same for data, whose columns may have any names."""
+
+    columns: Sequence[tuple[str, bool]]
+    rows: Iterable[Sequence[object]]
+
 
 #: what a command shows to people: a line, a line with a style, names with values, or a table
-Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows
+Item: TypeAlias = str | tuple[str, str] | Mapping[str, str | None] | Rows | DataRows
 
 
 def view_reports(reports: Sequence[VerifyReport]) -> Iterator[Item]:
@@ -143,23 +180,30 @@ class Advance(Protocol):
         """Report how much of how much is done, and the label if it changes."""
 
 
-class _Console(Console):
+class _Console:
     """Colour and boxes on a terminal, plain lines anywhere else; raises for a closed pipe."""
 
     def __init__(self, file: TextIO) -> None:
-        super().__init__(file=file, highlight=False, markup=False, emoji=False, soft_wrap=not file.isatty())
+        from rich.console import Console
 
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
+        self.rich = Console(
+            file=file, highlight=False, markup=False, emoji=False, soft_wrap=not file.isatty()
+        )
+        self.rich.on_broken_pipe = _raise_broken_pipe  # type: ignore[method-assign]
 
     def write_line(self, text: str, style: str = "") -> None:
-        self.print(Text(clean(text), style=style))
+        self.write_parts((clean(text), style))
+
+    def write_parts(self, *parts: tuple[str, str]) -> None:
+        from rich.text import Text
+
+        self.rich.print(Text.assemble(*parts))
 
     def draw(self, item: Item) -> None:
         match item:
             case str():
                 self.write_line(item)
-            case Rows():
+            case Rows() | DataRows():
                 self._table(item)
             case (text, style):
                 self.write_line(text, style)
@@ -172,31 +216,37 @@ class _Console(Console):
         width = max(map(len, shown), default=0)
         for name, value in shown.items():
             first, *more = clean(value).split("\n")
-            self.print(Text.assemble((f"{name:<{width}}  ", "cyan"), first))
+            self.write_parts((f"{name:<{width}}  ", "cyan"), (first, ""))
             for line in more:
-                self.print(Text(" " * (width + 2) + line))
+                self.write_parts((" " * (width + 2) + line, ""))
 
-    def _table(self, table: Rows) -> None:
-        marked = table.headers.split("|")
-        headers = [header.removesuffix(">") for header in marked]
-        right = [header.endswith(">") for header in marked]
-        cells = [["-" if cell is None else clean(str(cell)) for cell in row] for row in table.rows]
-        if self.is_terminal:
+    def _table(self, table: Rows | DataRows) -> None:
+        headers = [clean(header) for header, _ in table.columns]
+        right = [is_right for _, is_right in table.columns]
+        rows = (["-" if cell is None else cell for cell in row] for row in table.rows)
+        first = [[clean(str(cell)) for cell in row] for row in islice(rows, _MEASURED)]
+        if self.rich.is_terminal and len(first) < _MEASURED:
+            from rich.table import Table
+            from rich.text import Text
+
             drawn = Table(box=None, pad_edge=False, header_style="bold cyan")
             for header, is_right in zip(headers, right, strict=True):
                 justify = "right" if is_right else "left"
                 drawn.add_column(header, justify=justify, overflow="fold", no_wrap=header in _WHOLE)  # type: ignore[arg-type]
-            for row in cells:
+            for row in first:
                 drawn.add_row(*map(Text, row))
-            self.print(drawn)
+            self.rich.print(drawn)
             return
-        widths = [max(map(len, column)) for column in zip(headers, *cells, strict=True)]
-        for row in [headers, *cells]:
-            padded = [
-                cell.rjust(width) if is_right else cell.ljust(width)
-                for cell, width, is_right in zip(row, widths, right, strict=True)
-            ]
-            self.write_line("  ".join(padded).rstrip())
+        widths = [max(map(len, column)) for column in zip(headers, *first, strict=True)]
+        pattern = "  ".join(f"%{'' if r else '-'}{w}s" for w, r in zip(widths, right, strict=True))
+        # a long table takes seconds if every line is styled on its own
+        lines: Iterator[Sequence[object]] = chain([headers], first, rows)
+        while some := list(islice(lines, _MEASURED)):
+            self.rich.file.write(clean("".join([(pattern % tuple(row)).rstrip() + "\n" for row in some])))
+
+
+def _raise_broken_pipe() -> NoReturn:
+    raise BrokenPipeError
 
 
 def _print_json(document: Any) -> None:
@@ -218,12 +268,12 @@ class Output:
         """Show a command's result.
 
         Args:
-            document: The whole result: plain data and reports.
+            document: The whole result: plain data and reports; or a function that makes it.
             view: What people see.
             brief: The lines that remain under ``--quiet``.
         """
         if self.json:
-            _print_json(document)
+            _print_json(document() if callable(document) else document)
         elif self.quiet:
             for line in brief:
                 click.echo(clean(line))
@@ -237,7 +287,7 @@ class Output:
             _print_json({**error, "exit_code": code})
             return
         console = _Console(sys.stderr)
-        console.print(Text.assemble(("Error: ", "bold red"), clean(error["message"])))
+        console.write_parts(("Error: ", "bold red"), (clean(error["message"]), ""))
         if error["table"] is not None:
             at = "" if error["version"] is None else f", version {error['version']}"
             console.write_line(f"  at table {error['table']}{at}")
@@ -255,10 +305,19 @@ class Output:
         console = _Console(sys.stderr)
         if self.json or self.quiet:
             yield lambda done, total, now="": None  # noqa: ARG005
-        elif console.is_terminal:
+        elif console.rich.is_terminal:
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
+
             text, bar, done_of = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
             times = TimeElapsedColumn(), TimeRemainingColumn()
-            with Progress(text, bar, done_of, *times, console=console, transient=True) as shown:
+            with Progress(text, bar, done_of, *times, console=console.rich, transient=True) as shown:
                 task = shown.add_task(clean(label), total=None)
 
                 def move(done: int, total: int, now: str = label) -> None:
@@ -273,6 +332,6 @@ class Output:
                 reached = 10 * done // max(total, 1)
                 if reached > tenths or now != before:
                     tenths, before = reached, now
-                    console.print(f"{clean(now)}: {done} of {total}")
+                    console.write_line(f"{now}: {done} of {total}")
 
             yield line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.protocol.schema import (
@@ -15,6 +16,9 @@ from deltalakedb.protocol.schema import (
     StructType,
     parse_schema,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: a quoted name, NOT NULL, a word with its arguments if it has any, or a mark
 _TOKEN = re.compile(
@@ -132,3 +136,29 @@ def _primitive(name: str) -> PrimitiveType:
 
 def _wrong(fault: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"the schema is not valid: {fault}", suggestion=_FORM)
+
+
+def column_tree(kind: DataType, partitions: tuple[str, ...] = (), indent: str = "  ") -> Iterator[str]:
+    """The columns of a struct, and of those in arrays and maps, one a line."""
+    match kind:
+        case ArrayType(element):
+            yield from column_tree(element, indent=indent)
+        case MapType(key, value):
+            yield from column_tree(key, indent=indent)
+            yield from column_tree(value, indent=indent)
+        case StructType(fields):
+            for field in fields:
+                notes = "" if field.nullable else " not null"
+                notes += ", partition column" if field.name in partitions else ""
+                notes += f" ({comment})" if (comment := field.metadata.get("comment")) else ""
+                yield f"{indent}{field.name}: {type_label(field.type)}{notes}"
+                yield from column_tree(field.type, indent=indent + "  ")
+
+
+def type_label(kind: DataType) -> str:
+    match kind:
+        case ArrayType(element):
+            return f"array<{type_label(element)}>"
+        case MapType(key, value):
+            return f"map<{type_label(key)}, {type_label(value)}>"
+    return "struct" if isinstance(kind, StructType) else kind.name

@@ -124,7 +124,11 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
         return result
     published = initial.published_version == initial.table.head.version
     unpublished = UnpublishedCommits(
-        locked.table.table_id, tuple(written), initial.digest, predecessors_published=published
+        locked.table.table_id,
+        tuple(written),
+        initial.digest,
+        predecessors_published=published,
+        pause_checked=session.dialect.exclusive,
     )
     return Committed(result.version, result.timestamp, unpublished=unpublished)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from deltalakedb.exceptions import CatalogBusyError, CatalogCorruptError, CommitError, VersionMissingError
 from deltalakedb.metastore import audit
@@ -50,6 +50,13 @@ class CommitRow:
     def commit(self) -> Commit:
         info = None if self.info is None else CommitInfo.from_dict(decode_json(self.info))
         return Commit(self.version, self.timestamp, info)
+
+
+class TableCommit(NamedTuple):
+    """A commit, and the name of its table."""
+
+    table: str
+    commit: CommitRow
 
 
 def history(

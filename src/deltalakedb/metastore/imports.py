@@ -12,6 +12,7 @@ from deltalakedb.metastore import audit, commits, files, leases, registry
 from deltalakedb.metastore.ratify import live_state_versions, revert_rows, set_head
 from deltalakedb.metastore.rows import Head, LockedTable, Table
 from deltalakedb.protocol.json_text import decode_json, encode_json
+from deltalakedb.storage.store import real_location
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
@@ -95,7 +96,7 @@ def find_open(db: SessionSource, name: str, location: str) -> ImportRow | None:
             raise TableExistsError(
                 f"the {what} belongs to an unfinished import: {row.location} as {row.name!r}",
                 table=name,
-                suggestion=f"finish that import, or undo it with `deltasql rollback {row.name}`",
+                suggestion=f"finish that import, or undo it with `deltasql import --undo {row.name}`",
             )
     return found[0] if found else None
 
@@ -249,7 +250,8 @@ def show_table(
     """Make an imported table visible: its rows in the registry, its head, and its published watermark."""
     registry.refuse_taken(session, row.name, row.location)
     now = session.now_ms()
-    session.run(session.sql("imports", "insert table"), (row.table_id, row.name, row.location, now, now))
+    values = (row.table_id, row.name, row.location, real_location(row.location), now, now)
+    session.run(session.sql("imports", "insert table"), values)
     registry.insert_head(session, row.table_id, row.name, head.version)
     metadata, protocol = live_state_versions(session, row.table_id)
     table = Table(

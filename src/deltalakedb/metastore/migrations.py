@@ -77,16 +77,16 @@ def ensure(engine: Engine, *, create: bool = True) -> None:
         return
     _refuse_newer(engine, version)
     where = engine.address.catalog.to_uri()
-    if version == 0 and not create:
-        raise CatalogNotFoundError(
-            f"there is no catalog at {where}",
-            suggestion="check the address; writing the first table creates the catalog, and so does "
-            "`deltasql migrate`",
-        )
     if version == 0 and not engine.config.catalog.create:
         raise CatalogNotFoundError(
             f"there is no catalog at {where}, and catalog.create is off",
-            suggestion="let the database's owner run `deltasql migrate`",
+            suggestion=f"let the database's owner run `deltasql init '{where}'`",
+        )
+    if version == 0 and not create:
+        raise CatalogNotFoundError(
+            f"there is no catalog at {where}",
+            suggestion=f"check the address; `deltasql init '{where}'` creates the catalog, and so does "
+            "writing the first table",
         )
     if version and not engine.config.catalog.auto_migrate:
         raise CatalogVersionError(

@@ -19,7 +19,7 @@ from deltalakedb.metastore import audit, files
 from deltalakedb.metastore.outbox import lag, put_setting
 from deltalakedb.metastore.rows import Head, LockedTable, Table
 from deltalakedb.protocol.json_text import decode_json, encode_json
-from deltalakedb.storage.store import RealPlaces, real_location
+from deltalakedb.storage.store import real_location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,8 +55,16 @@ def table_from_row(row: Row) -> Table:
 
 
 def list_tables(db: SessionSource, *, namespace: str | None = None) -> list[Table]:
-    tables = map(table_from_row, db.rows(db.sql("tables", "list")))
-    return [t for t in tables if namespace is None or t.name.startswith(f"{namespace}.")]
+    if namespace is None:
+        rows = db.rows(db.sql("tables", "list"))
+    else:
+        rows = db.rows(db.sql("tables", "in namespace"), _prefix_range(f"{namespace}."))
+    return list(map(table_from_row, rows))
+
+
+def _prefix_range(prefix: str) -> tuple[str, str]:
+    """The texts between which all texts are that begin with a prefix and go on."""
+    return prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def find(db: SessionSource, name: str) -> Table:
@@ -81,7 +89,7 @@ def refuse_followed(table: Table) -> None:
             table=table.name,
             version=table.head.version,
             suggestion=f"write to the original at {table.location}; to manage it here, remove the copy with "
-            "`deltasql rollback` and import the table without --follow",
+            f"`deltasql import --undo {table.name}` and import the table without --follow",
         )
 
 
@@ -140,7 +148,8 @@ def insert_row(
     """Insert the row of a table and return its id; TableExistsError if another writer was first."""
     now = session.now_ms()
     texts = (comment, encode_json(tags), encode_json(settings))
-    row = session.row(session.sql("tables", "insert"), (name, location, state, *texts, now, now))
+    values = (name, location, real_location(location), state, *texts, now, now)
+    row = session.row(session.sql("tables", "insert"), values)
     if row is None:
         refuse_taken(session, name, location)
         raise TableExistsError(f"the name {name!r} or its location already exists", table=name)
@@ -154,30 +163,64 @@ def insert_head(session: Session, table_id: int, name: str, published_version: i
 
 def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = False) -> None:
     """Refuse a name that is taken, unless it will be free, and a location that overlaps another table's."""
-    # locations are stored as given, and a symbolic link may make two of them the same folder
-    real = RealPlaces()
-    mine = real.of(location)
-    for other, place in db.rows(db.sql("tables", "places")):
+    for other, place, theirs in _near(db, name, location):
         if other == name and not free:
             raise TableExistsError(
                 f"the name {name!r} is taken by the table at {place}",
                 table=name,
                 suggestion="choose another name, or mode='append' or 'overwrite' to write to that table",
             )
-        theirs = real.of(place)
-        if theirs == mine:
-            link = "" if place == location else f"{location} leads to the same folder as {place}: "
-            raise TableExistsError(
-                f"{link}the location {place} belongs to the table {other!r}",
-                table=name,
-                suggestion=f"use the table {other!r}, or another location",
-            )
-        if theirs.startswith(f"{mine.rstrip('/')}/") or mine.startswith(f"{theirs.rstrip('/')}/"):
-            raise TableExistsError(
-                f"the location {location} and that of the table {other!r}, {place}, overlap",
-                table=name,
-                suggestion="choose another location: a vacuum of one table would delete the other's files",
-            )
+        _refuse_overlap(name, location, other, place, theirs)
+
+
+def refuse_overlaps(db: SessionSource, moves: Sequence[tuple[Table, str]]) -> None:
+    """Refuse new locations of tables that overlap those of tables that stay where they are."""
+    moving = {table.name for table, _ in moves}
+    for table, location in moves:
+        for other, place, theirs in _near(db, table.name, location):
+            if other not in moving:
+                _refuse_overlap(table.name, location, other, place, theirs)
+
+
+def _near(db: SessionSource, name: str, location: str) -> Sequence[Row]:
+    """Name, location and real location of each table with a name, or at, above or below a location."""
+    mine = real_location(location)
+    above = [mine[:end] for end in range(1, len(mine)) if "/" in mine[end - 1 : end + 1]]
+    sql = db.sql("tables", "near").expand(1 + len(above))
+    return db.rows(sql, (name, *_prefix_range(f"{mine.rstrip('/')}/"), mine, *above))
+
+
+def _refuse_overlap(name: str, location: str, other: str, place: str, theirs: str) -> None:
+    """Refuse a location that is another table's, or inside or around it, with symbolic links resolved."""
+    mine = real_location(location)
+    if theirs == mine:
+        link = "" if place == location else f"{location} leads to the same folder as {place}: "
+        raise TableExistsError(
+            f"{link}the location {place} belongs to the table {other!r}",
+            table=name,
+            suggestion=f"use the table {other!r}, or another location",
+        )
+    if theirs.startswith(f"{mine.rstrip('/')}/") or mine.startswith(f"{theirs.rstrip('/')}/"):
+        raise TableExistsError(
+            f"the location {location} and that of the table {other!r}, {place}, overlap",
+            table=name,
+            suggestion="choose another location: a vacuum of one table would delete the other's files",
+        )
+
+
+def move_tables(session: Session, moves: Sequence[tuple[Table, str]]) -> None:
+    """Change the locations of tables whose heads are locked; one may take the place that another leaves."""
+    now, change = session.now_ms(), session.sql("tables", "set location")
+    # locations are always unique: first all tables leave theirs
+    between = [(table, f"~{uuid.uuid4()}") for table, _ in moves]
+    for step in (between, moves):
+        rows = [(location, real_location(location), now, table.table_id) for table, location in step]
+        session.update_many(change, rows)
+    of_imports = session.sql("imports", "set location")
+    session.update_many(of_imports, [(location, table.table_id) for table, location in moves])
+    for table, location in moves:
+        old = table.location
+        audit.record(session, "relocate table", table, at=now, location=location, old_location=old)
 
 
 def require_location(table: Table, location: str) -> None:
@@ -193,11 +236,17 @@ def require_location(table: Table, location: str) -> None:
 def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     """Lock the heads of tables until the transaction ends, in the order of their ids to avoid deadlocks."""
     ids = sorted(set(table_ids))
-    sql = session.sql("snapshots", "lock").expand(len(ids)).then(session.dialect.lock_rows)
-    rows = session.rows(sql, ids)
-    if rows and rows[0][-1] is not None:
-        session.set_clock(max(row[-1] for row in rows))
-    return {row[0]: LockedTable(table_from_row(row), *row[TABLE_COLUMNS:-1]) for row in rows}
+    found: dict[int, Row] = {}
+    for statement in session.all_sql("snapshots", "lock"):
+        for row in session.rows(statement.expand(len(ids)).then(session.dialect.lock_rows), ids):
+            found[row[0]] = (*found.get(row[0], row[:1]), *row[1:])
+    if clocks := [row[-1] for row in found.values() if row[-1] is not None]:
+        session.set_clock(max(clocks))
+    out = {}
+    for table_id, (*row, published, published_all, paused, _) in found.items():
+        table = table_from_row((*row[: TABLE_COLUMNS - 1], published))
+        out[table_id] = LockedTable(table, *row[TABLE_COLUMNS - 1 :], published_all, paused)
+    return out
 
 
 def set_comment(db: SessionSource, name: str, comment: str | None) -> None:
@@ -206,8 +255,26 @@ def set_comment(db: SessionSource, name: str, comment: str | None) -> None:
 
 
 def set_tags(db: SessionSource, name: str, tags: Mapping[str, str]) -> None:
+    _check_texts("tags", tags)
     with db.write() as session:
         _set(session, _locked(session, name), "set tags", encode_json(dict(tags)), tags=dict(tags))
+
+
+def update_tags(db: SessionSource, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """Set tags, and remove those whose new value is None; return all."""
+    _check_texts("tags", {key: value or "" for key, value in changes.items()})
+    with db.write() as session:
+        table = _locked(session, name)
+        tags = {key: value for key, value in {**table.tags, **changes}.items() if value is not None}
+        if tags != table.tags:
+            _set(session, table, "set tags", encode_json(tags), tags=tags)
+    return tags
+
+
+def _check_texts(what: str, values: Mapping[str, str]) -> None:
+    wrong = next((v for pair in values.items() for v in pair if not isinstance(v, str)), None)
+    if wrong is not None:
+        raise ArgumentTypeError(f"names and values of {what} must be text, not {wrong!r}")
 
 
 def set_table_setting(db: SessionSource, name: str, setting_name: str, value: Any) -> None:
@@ -339,10 +406,12 @@ def require_same_table(held: Mapping[int, LockedTable], table: Table, *, named: 
     name would not see a commit to the table that was read.
     """
     found = held.get(table.table_id)
-    if found is not None and found.table.location != table.location:
-        found = None  # the database was replaced, and the new one uses the same ids
+    how = "dropped"
+    if found is not None and (there := found.table.location) != table.location:
+        # or the database was replaced, and the new one uses the same ids
+        found, how = None, f"moved to {there}"
     if found is None or (named and found.table.name != table.name):
-        how = "dropped" if found is None else f"renamed to {found.table.name!r}"
+        how = how if found is None else f"renamed to {found.table.name!r}"
         raise TableMissingError(
             f"the table {table.name!r} was {how} in the meantime",
             table=table.name,
@@ -378,15 +447,22 @@ def create_namespace(
     return made
 
 
-def drop_namespace(db: SessionSource, name: str) -> None:
-    if inside := list_tables(db, namespace=name):
-        raise InvalidArgumentError(
-            f"the namespace {name!r} still has {len(inside)} tables, for example {inside[0].name}",
-            suggestion="drop or rename them first",
-        )
-    with db.write() as session:
-        session.run(session.sql("tables", "delete namespace"), (name,))
-        audit.record(session, "drop namespace", namespace=name)
+def drop_namespace(db: SessionSource, name: str, *, dry_run: bool = False) -> None:
+    with db.read() if dry_run else db.write() as session:
+        if inside := list_tables(session, namespace=name):
+            tables = "1 table" if len(inside) == 1 else f"{len(inside)} tables"
+            raise InvalidArgumentError(
+                f"the namespace {name!r} still has {tables}, for example {inside[0].name}",
+                suggestion="drop or rename them first",
+            )
+        created = _created_namespaces(session)
+        if name not in created:
+            near = difflib.get_close_matches(name, created, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`deltasql namespace list` shows the namespaces"
+            raise InvalidArgumentError(f"there is no namespace {name!r}", suggestion=hint)
+        if not dry_run:
+            session.run(session.sql("tables", "delete namespace"), (name,))
+            audit.record(session, "drop namespace", namespace=name)
 
 
 def setting(db: SessionSource, name: str) -> str | None:

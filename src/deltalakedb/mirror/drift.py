@@ -317,6 +317,18 @@ def refuse_rewritten(database: Database, table: Table, store: Store) -> None:
         )
 
 
+#: data files that a quick check looks for on an object store, each with a request
+_REMOTE_FILES = 3
+
+
+def lost_file(database: Database, table: Table, store: Store) -> str | None:
+    """Check whether a few live files exist in a store; return one that does not."""
+    below = [relative_to(store.location, path) for path in files.some_live(database, table)]
+    some = [path for path in below if path is not None]
+    some = some if isinstance(store, LocalStore) else some[:_REMOTE_FILES]
+    return next((path for path in some if not store.exists(path)), None)
+
+
 # ---- checkpoints ----------------------------------------------------------------------------------------
 
 
@@ -421,7 +433,8 @@ def _folder_missing(table: Table, store: Store) -> TableFolderMissingError:
     return TableFolderMissingError(
         f"the table's {what}: {store.location}",
         table=table.name,
-        suggestion="nothing was written: mount the file system or move the data back, then try again"
+        suggestion="nothing was written: mount the file system, or run "
+        f"`deltasql relocate {table.name} NEW_LOCATION` if the table was moved"
         if local
         else "nothing was written: check the bucket and the prefix. If only the log was deleted, "
         f"`deltasql mirror repair {table.name}` writes it again",

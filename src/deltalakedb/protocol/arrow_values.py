@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltalakedb.protocol.schema import DataType, PrimitiveType
 
@@ -61,6 +62,19 @@ def int_values(column: pa.ChunkedArray | pa.Array) -> np.ndarray[Any, np.dtype[n
         if len(chunk)
     ]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def joined_lines(texts: pa.Array) -> pa.Buffer:
+    """Texts without nulls as one, with line feeds between them."""
+    ends = pa.Array.from_buffers(pa.int32(), 2, [None, pa.py_buffer(np.array([0, len(texts)], np.int32))])
+    return pc.binary_join(pa.ListArray.from_arrays(ends, texts), text_scalar("\n"))[0].as_buffer()
+
+
+def text_scalar(text: str) -> pa.StringScalar:
+    """A text for functions of Arrow; given as it is, it would import pandas too."""
+    data = text.encode()
+    ends = pa.py_buffer(np.array([0, len(data)], np.int32))
+    return pa.Array.from_buffers(pa.string(), 1, [None, ends, pa.py_buffer(data)])[0]
 
 
 def _fits(value: Any, kind: pa.DataType) -> bool:

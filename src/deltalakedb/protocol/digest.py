@@ -1,7 +1,7 @@
 """A digest of a set of files that does not depend on their order, in buckets that locate a difference.
 
-It sums two 32-bit lanes of the md5 of each file's fields, in the bucket that the low bits of its path's hash
-choose.
+It sums two 32-bit lanes of the SHA-256 of each file's fields, in the bucket that the low bits of its path's
+hash choose.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class FileDigest:
         """Count files in whose other fields are one text each: path to stats, a separator between them."""
         if not len(hashes):
             return
-        md5 = hashlib.md5
-        digests = b"".join([md5(text, usedforsecurity=False).digest() for text in texts])
-        lanes = np.frombuffer(digests, dtype=">u4").reshape(-1, 4)
+        sha256 = hashlib.sha256
+        digests = b"".join([sha256(text).digest() for text in texts])
+        lanes = np.frombuffer(digests, dtype=">u4").reshape(-1, 8)
         at = hashes & (BUCKETS - 1)
         np.add.at(self.counts, at, 1)
         np.add.at(self.sizes, at, sizes)
@@ -65,6 +65,11 @@ class FileDigest:
     def merge(self, other: FileDigest) -> None:
         for name in self.__slots__:
             getattr(self, name)[:] += getattr(other, name)
+
+    def subtract(self, other: FileDigest) -> None:
+        """Count the files of another digest out again."""
+        for name in self.__slots__:
+            getattr(self, name)[:] -= getattr(other, name)
 
     @property
     def num_files(self) -> int:

@@ -7,6 +7,7 @@ import posixpath
 import re
 import zlib
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -22,8 +23,9 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9/_.=-]*")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(?=/)")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE: Final = re.compile(r"file:/+", re.IGNORECASE)
-#: in paths joined by line feeds: each of them must be checked on its own
-_UNUSUAL: Final = ("%", ":", "..", "\x00", "\n/", "\n\n", "\\")
+#: if one of several paths has one of these, each of them is checked on its own
+_UNUSUAL: Final = ("%", ":", "\x00", "\\", "..")
+_first: Final = itemgetter(0)
 _OUTSIDE: Final = "have the writer of the log name a file below the table's root"
 #: the setting that allows files outside of their table's root
 OUTSIDE_SETTING: Final = "catalog.allow_outside_paths"
@@ -123,8 +125,8 @@ class TablePaths:
         if not paths:
             return []
         # one check of all is several times faster than one of each
-        joined = "\n".join(["", *paths, ""])
-        if any(mark in joined for mark in _UNUSUAL):
+        joined = "\n".join(paths)
+        if "" in paths or "/" in map(_first, paths) or any(mark in joined for mark in _UNUSUAL):
             return [self.resolve(path) for path in paths]
         below = f"{_plain_root(self.root)}/"
         return [below + path for path in paths]

@@ -106,7 +106,7 @@ class FileFilter:
                 )
             case Not(StartsWith(_, prefix)):
                 start = text_bytes(prefix)
-                return low is None or high is None or not (low.startswith(start) and high.startswith(start))
+                return low is None or high is None or low < start or high >= successor(prefix)
         return True
 
     def _compare(self, column: Path, op: str, value: Any, held: _Range, no_nan: bool) -> bool:
@@ -131,7 +131,7 @@ class FileFilter:
                     return True
                 return bool(high > least or ((op == ">=" or floating) and high == least))
             case "!=":
-                return floating or low is None or high is None or not (low == high == least == most)
+                return floating or low is None or high is None or low < most or high > least
         return True
 
     def _range(

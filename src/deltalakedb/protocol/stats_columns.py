@@ -6,13 +6,13 @@ import math
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from deltalakedb.protocol.arrow_values import arrow_column, arrow_type
+from deltalakedb.protocol.arrow_values import arrow_column, arrow_type, joined_lines
 from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.schema import Leaf, PrimitiveType
 from deltalakedb.protocol.stats import MAX_ROWS, FileStats, parse_stats
@@ -57,6 +57,15 @@ class StatsColumns:
     left_out: Group = field(default_factory=dict)
 
 
+class LeafColumns(NamedTuple):
+    """Rows, null counts and bounds of files, without what says which groups and structs they lack."""
+
+    num_records: pa.Array
+    nulls: Group
+    lows: Group
+    highs: Group
+
+
 def stats_columns(
     texts: pa.Array | pa.ChunkedArray,
     leaves: Sequence[Leaf],
@@ -74,7 +83,7 @@ def stats_columns(
             values that were rounded, False leaves them out.
     """
     if bounded is None:
-        bounded = [x for x in leaves if str(x.type) not in _UNORDERED and arrow_type(x.type) is not None]
+        bounded = [x for x in leaves if has_bounds(x)]
     if isinstance(texts, pa.Array):
         texts = pa.chunked_array([texts])
     try:
@@ -82,6 +91,11 @@ def stats_columns(
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError):
         # a number that is spelled as a text, a time with an odd zone, a text that is no JSON
         return _one_by_one(texts.to_pylist(), leaves, bounded, widen)
+
+
+def has_bounds(leaf: Leaf) -> bool:
+    """Whether writers record a minimum and a maximum for a column."""
+    return str(leaf.type) not in _UNORDERED and arrow_type(leaf.type) is not None
 
 
 def nested(group: Group, lacking: Group, at: tuple[str, ...] = ()) -> pa.StructArray:
@@ -203,8 +217,7 @@ def _parse(texts: pa.ChunkedArray, schema: pa.Schema) -> pa.Table:
     # Arrow's reader crashes on a null; and what is not one object might take its neighbour's place
     if not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}")), min_count=0).as_py():
         raise pa.ArrowInvalid("a text is not plainly one object")
-    lines = pa.ListArray.from_arrays([0, len(texts)], _one_chunk(texts))
-    data = pc.binary_join(lines, "\n")[0].as_buffer()
+    data = joined_lines(_one_chunk(texts))
     if not data.size:
         return schema.empty_table()
     parsed = pj.read_json(

@@ -27,6 +27,7 @@ from deltalakedb.protocol.replay import Replay
 from deltalakedb.protocol.schema import column_types, parse_schema
 from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.protocol.stats_columns import LeafColumns, stats_columns
 from deltalakedb.protocol.txn_log import Commit, Committed, Snapshot
 from deltalakedb.table.arguments import checked_number
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import OpenTable, Table
+    from deltalakedb.protocol.schema import Leaf
 
 
 class Source(ABC):
@@ -48,6 +50,12 @@ class Source(ABC):
     @abstractmethod
     def scan(self, columns: Sequence[str], where: Expr | None = None) -> pa.Table:
         """Columns of the files that may have rows that a predicate matches."""
+
+    def statistics(self, columns: Sequence[str], leaves: Sequence[Leaf]) -> tuple[pa.Table, LeafColumns]:
+        """Columns of all files, and what their statistics state of leaf columns."""
+        found = self.scan((*columns, "stats"))
+        stats = stats_columns(found.column("stats"), leaves)
+        return found, LeafColumns(stats.num_records, stats.nulls, stats.lows, stats.highs)
 
     @abstractmethod
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
@@ -100,6 +108,10 @@ class SqlSource(Source):
             return cached_files(self.database, self.opened, columns)
         found = files.scan_files(self.database, self.opened, with_order(columns), where=where)
         return newest_first(found).select(list(columns))
+
+    def statistics(self, columns: Sequence[str], leaves: Sequence[Leaf]) -> tuple[pa.Table, LeafColumns]:
+        found = self.scan((*columns, "file_id"))
+        return found, files.statistics(self.database, self.opened, found.column("file_id"), leaves)
 
     def adds(self, where: Expr | None = None) -> Iterator[Add]:
         batches: Iterable[pa.RecordBatch]

@@ -46,8 +46,9 @@ from deltalakedb.protocol.paths import relative_to
 from deltalakedb.settings import get_config
 from deltalakedb.storage.store import Store, local_path, open_store, real_location
 from deltalakedb.table.locations import normal_location
+from deltalakedb.transfer import FILE_LEVELS, Level
 from deltalakedb.transfer.importing.options import EngineOptions, location_lease, require_one_of
-from deltalakedb.transfer.reports import FILE_LEVELS, ExportReport, Level, VerifyReport
+from deltalakedb.transfer.reports import ExportReport, VerifyReport
 from deltalakedb.transfer.rollback import refuse_unreleasable, release_table
 from deltalakedb.transfer.verifying.verifier import (
     Subject,
@@ -145,6 +146,7 @@ def _in_place(
 ) -> ExportReport:
     """Let the catalog forget the table, after everything is published and compared."""
     storage = get_config().storage_options_for(table.location, given)
+    waiting = table.head.version - table.published_version
     with nullcontext() if dry_run else location_lease(database, table.location):
         if dry_run:
             _refuse_what_waits(database, table, storage)
@@ -159,7 +161,7 @@ def _in_place(
             failpoint("export.verified")
             release_table(database, table)
     head = table.head
-    numbers = head.version, head.first_version, head.num_files, head.size_bytes
+    numbers = head.version, head.first_version, head.num_files, head.size_bytes, waiting
     return ExportReport(table.name, table.location, True, *numbers, verification=checked, dry_run=dry_run)
 
 

@@ -90,7 +90,7 @@ def follow_table(
             f"{name!r} is a table of the catalog, not a copy",
             table=name,
             suggestion="`deltasql import --catch-up` imports outside commits; to follow the table instead, "
-            "`deltasql rollback` it first",
+            "undo its import first: `deltasql import --undo`",
         )
     end = stop or threading.Event()
     with location_lease(database, table.location) as lease:
@@ -109,7 +109,7 @@ def _look(database: Database, name: str, storage: Options, *, imported: bool) ->
     """Import what the log has beyond the copy, and record how far it is."""
     table = registry.find(database, name)
     reader, location, head = FileTxnLogReader(table.location, storage), table.location, table.head.version
-    again = f"`deltasql rollback {name}` forgets the copy; then follow the table again"
+    again = f"`deltasql import --undo {name}` forgets the copy; then follow the table again"
     behind, brought = 0.0, 0
     try:
         newest = reader.latest_version()

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import msgspec
 
+from deltalakedb.transfer import Level  # noqa: TC001 - msgspec reads the annotations
+
 if TYPE_CHECKING:
     from deltalakedb.exceptions import DeltaSqlError
     from deltalakedb.mirror.drift import Difference
 
-Level: TypeAlias = Literal["commits", "counts", "digest", "full", "data"]
-LEVELS: tuple[Level, ...] = ("commits", "counts", "digest", "full", "data")
-#: those that compare files, which is the least before a table becomes visible or is released
-FILE_LEVELS = LEVELS[1:]
 Base: TypeAlias = Literal["none", "checkpoint", "state"]
 
 
@@ -335,12 +333,40 @@ class RollbackReport(TableReport):
 
 
 @dataclass(frozen=True, slots=True)
+class RelocatedTable(TableReport):
+    """A table at its new location.
+
+    Attributes:
+        old_location: Where the catalog had it before.
+        version: Its newest version.
+    """
+
+    old_location: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelocationReport(Report):
+    """The locations that were changed in the catalog, or would be.
+
+    Attributes:
+        tables: The tables, by name.
+        root: The catalog's new root; None if it stays.
+    """
+
+    tables: tuple[RelocatedTable, ...]
+    root: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ExportReport(TableReport):
     """What an export made, or would make, at a location.
 
     Attributes:
         in_place: True if it stayed where it was, and the catalog has released it.
         num_files: Files of data, deletion vectors and changes that were copied or linked.
+        num_published: Commits that waited and were published before the table left the catalog.
         files_outside: Files that the log names by absolute paths; they stay where they are.
         files_gone: Files of older versions that a vacuum had deleted before.
         versions_gone: Older versions that the log leaves out, since a commit after them is neither in the
@@ -352,6 +378,7 @@ class ExportReport(TableReport):
     first_version: int
     num_files: int = 0
     size_bytes: int = 0
+    num_published: int = 0
     files_outside: int = 0
     files_gone: int = 0
     versions_gone: int = 0

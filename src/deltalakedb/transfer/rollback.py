@@ -19,13 +19,14 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, imports, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.settings import get_config
+from deltalakedb.transfer import FILE_LEVELS, Level
 from deltalakedb.transfer.importing.options import (
     EngineOptions,
     location_lease,
     require_at_least,
     require_one_of,
 )
-from deltalakedb.transfer.reports import FILE_LEVELS, Level, RollbackReport
+from deltalakedb.transfer.reports import RollbackReport
 from deltalakedb.transfer.verifying.verifier import require_equal, verify_head
 
 if TYPE_CHECKING:

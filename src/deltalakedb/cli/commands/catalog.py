@@ -1,19 +1,21 @@
-"""Commands about the catalog itself: doctor and migrate."""
+"""Commands about the catalog itself: doctor, init and migrate."""
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import CHANGING, command
+from deltalakedb.cli.options import PREVIEWING, command, option
 from deltalakedb.cli.output import ExitCode, Item, Rows, exit_code
 from deltalakedb.exceptions import CatalogNotFoundError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from deltalakedb.address import Address
     from deltalakedb.cli.context import Invocation
     from deltalakedb.doctor import Check
     from deltalakedb.metastore.migrations import Migration
@@ -78,12 +80,66 @@ def _view_checks(address: str, checks: Sequence[Check]) -> Iterator[Item]:
         yield "Everything is fine.", "bold green"
 
 
-@command("migrate", CHANGING)
-def migrate(cli: Invocation, dry_run: bool) -> None:
-    """Create the catalog's tables, or bring them up to date.
+@command("init")
+@click.argument("address", required=False)
+@option("--root", metavar="DIR", help="The folder or URL of new tables that are created without a location.")
+def init(cli: Invocation, address: str | None, root: str | None) -> None:
+    """Create a catalog, unless there is one.
 
-    This works even if catalog.create and catalog.auto_migrate are off: those settings keep other users of the
-    database from doing it by accident.
+    ADDRESS is the catalog's address; without it, the catalog is that of --catalog, DELTASQL_CATALOG or the
+    configuration file. A database file and the folder above it are created if they are missing; a Postgres
+    database must exist. This works even if catalog.create is off: that setting keeps other users of the
+    database from doing it by accident. An existing catalog is left as it is, except for --root.
+
+    \b
+    Examples:
+      deltasql init deltasql://sqlite//srv/lake/meta.db --root /srv/lake
+      deltasql init deltasql://postgres/owner@db.example.com/lake/meta
+    """
+    from deltalakedb.catalog import Catalog
+
+    if address is not None:
+        if cli.catalog is not None:
+            raise click.UsageError("give ADDRESS or --catalog, one of them")
+        cli.catalog = address
+    found = cli.catalog_address().absolute()
+    made = _version_of(cli, found) == 0
+    with Catalog(found, config=cli.settings(create=True), create=True) as catalog:
+        if root is not None:
+            catalog.set_root(root)
+        uri, place, tables = catalog.uri, catalog.root, len(catalog.tables())
+    begin = f"Created a catalog at {uri}." if made else f"There is a catalog at {uri}: nothing to create."
+    holds = "" if made else f"It has {render.many(tables, 'table')}."
+    where = "" if place else " --location DIR"
+    steps = [
+        *([] if cli.is_default(found) else [f"  export DELTASQL_CATALOG={shlex.quote(uri)}"]),
+        "  deltasql list" if tables else f"  deltasql write NAME FILE.csv{where}",
+    ]
+    view: list[Item] = [" ".join(filter(None, (begin, holds)))]
+    if place:
+        view.append(f"New tables are created below {place}.")
+    cli.show({"catalog": uri, "created": made, "root": place}, [*view, "Next:", *steps], [uri])
+
+
+def _version_of(cli: Invocation, address: Address) -> int:
+    """The schema version of a catalog; 0 if there is none."""
+    from deltalakedb.metastore import migrations
+    from deltalakedb.metastore.database import Database
+
+    with Database.open(address, cli.settings(create=False, auto_migrate=False)) as database:
+        try:
+            steps = migrations.pending(database.engine)
+        except CatalogNotFoundError:
+            return 0
+    return len(migrations.migrations()) - len(steps)
+
+
+@command("migrate", PREVIEWING)
+def migrate(cli: Invocation, dry_run: bool) -> None:
+    """Upgrade the tables of an existing catalog to the schema of this version of deltalakedb.
+
+    `deltasql init` creates a catalog. This works even if catalog.auto_migrate is off: that setting keeps
+    other users of the database from doing it by accident.
 
     \b
     Examples:
@@ -93,23 +149,21 @@ def migrate(cli: Invocation, dry_run: bool) -> None:
     from deltalakedb.metastore import migrations
     from deltalakedb.metastore.database import Database
 
-    address = cli.catalog_address()
-    settings = cli.settings(create=not dry_run, auto_migrate=True)
-    steps: Sequence[Migration]
-    with Database.open(address, settings) as database:
-        try:
-            steps = migrations.pending(database.engine)
-        except CatalogNotFoundError:
-            if not dry_run:
-                raise
-            steps = migrations.migrations()
-        if not dry_run:
+    address = cli.catalog_address().absolute()
+    version, target, uri = _version_of(cli, address), migrations.migrations()[-1].number, address.to_uri()
+    if version == 0:
+        raise CatalogNotFoundError(
+            f"there is no catalog at {uri} to upgrade",
+            suggestion=f"check the address, or create it with `deltasql init '{uri}'`",
+        )
+    steps: Sequence[Migration] = migrations.migrations()[version:]
+    if steps and not dry_run:
+        with Database.open(address, cli.settings(create=False, auto_migrate=True)) as database:
             steps = migrations.migrate(database.engine)
-    target, uri = migrations.migrations()[-1].number, address.to_uri()
     document = {
         "catalog": uri,
         "dry_run": dry_run,
-        "schema_version": steps[0].number - 1 if dry_run and steps else target,
+        "schema_version": version if dry_run else target,
         "target_version": target,
         "migrations": [{"number": s.number, "title": s.title} for s in steps],
     }

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import CHANGING, LEASING, SPARK_ENGINE, flag, number, option, table_command
+from deltalakedb.cli.options import (
+    CHANGING,
+    LEASING,
+    SNAPSHOT,
+    SPARK_ENGINE,
+    flag,
+    number,
+    option,
+    table_command,
+)
 from deltalakedb.cli.output import Item, Rows
-from deltalakedb.protocol.json_text import decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
@@ -23,9 +34,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("path", "size", "num_records", "modification_time", "partition_values", "add_version")
 
 
-@table_command("files")
+@table_command("files", SNAPSHOT)
 @option("--where", metavar="SQL", help="Only files that may hold rows for a condition.")
-@number("--version", "N", "The files at a version; default: the newest.")
 @number("--limit", "N", "Show at most N files.")
 def list_files(
     cli: Invocation, catalog: Catalog, name: str, where: str | None, version: int | None, limit: int | None
@@ -37,6 +47,7 @@ def list_files(
       deltasql files sales.orders
       deltasql files sales.orders --where "city = 'Rome' AND id > 100"
       deltasql files sales.orders --version 3 --quiet
+      deltasql files sales.orders --at 2026-11-15T12:00Z
     """
     from deltalakedb.metastore.files import scan_files
     from deltalakedb.table.arguments import predicate_of
@@ -45,39 +56,49 @@ def list_files(
     opened = log.open(version)
     predicate = predicate_of(where, opened.snapshot.metadata)
     found = scan_files(log.database, opened, _COLUMNS, where=predicate)
-    files = [
+    shown = found.slice(0, limit)
+    about = {"table": name, "version": opened.snapshot.version, "where": where, "num_files": found.num_rows}
+    which = "may hold rows for the condition" if where else f"at version {opened.snapshot.version}"
+    less = f", {shown.num_rows} shown" if shown.num_rows < found.num_rows else ""
+    view: list[Item] = [Rows("PATH|SIZE>|ROWS>|ADDED IN>|PARTITION", _rows(shown))] if shown.num_rows else []
+    view.append((f"{render.many(found.num_rows, 'file')} {which}{less}", "dim"))
+    cli.show(lambda: about | {"files": _documents(shown)}, view, _cells(shown, "path"))
+
+
+def _cells(files: pa.Table, *names: str) -> Iterator[Any]:
+    """The values of a column, or rows of several; a long list is not in memory as a whole."""
+    for batch in files.select(names).to_batches(max_chunksize=10_000):
+        columns = [column.to_pylist() for column in batch.columns]
+        yield from columns[0] if len(columns) == 1 else zip(*columns, strict=True)
+
+
+def _rows(files: pa.Table) -> Iterator[tuple[object, ...]]:
+    from deltalakedb.protocol.json_text import decode_json
+
+    # many files share their values
+    partition = lru_cache(maxsize=10_000)(
+        lambda text: ", ".join(f"{k}={'null' if v is None else v}" for k, v in decode_json(text).items())
+    )
+    for path, size, rows, added, values in _cells(
+        files, "path", "size", "num_records", "add_version", "partition_values"
+    ):
+        yield path, render.size(size), render.count(rows), added, partition(values) or None
+
+
+def _documents(files: pa.Table) -> list[dict[str, Any]]:
+    from deltalakedb.protocol.json_text import decode_json
+
+    return [
         {
-            "path": row["path"],
-            "size": row["size"],
-            "num_records": row["num_records"],
-            "modified_at": render.iso(row["modification_time"]),
-            "added_in_version": row["add_version"],
-            "partition_values": decode_json(row["partition_values"]),
+            "path": path,
+            "size": size,
+            "num_records": rows,
+            "modified_at": render.iso(modified),
+            "added_in_version": added,
+            "partition_values": decode_json(values),
         }
-        for row in found.slice(0, limit).to_pylist()
+        for path, size, rows, modified, values, added in _cells(files, *_COLUMNS)
     ]
-    shown = {"table": name, "version": opened.snapshot.version, "where": where}
-    document = shown | {"num_files": found.num_rows, "files": files}
-    cli.show(document, _view(document), [f["path"] for f in files])
-
-
-def _view(document: dict[str, Any]) -> Iterator[Item]:
-    files, total = document["files"], document["num_files"]
-    rows = [
-        (
-            f["path"],
-            render.size(f["size"]),
-            render.count(f["num_records"]),
-            f["added_in_version"],
-            ", ".join(f"{k}={'null' if v is None else v}" for k, v in f["partition_values"].items()) or None,
-        )
-        for f in files
-    ]
-    if rows:
-        yield Rows("PATH|SIZE>|ROWS>|ADDED IN>|PARTITION", rows)
-    which = "may hold rows for the condition" if document["where"] else f"at version {document['version']}"
-    shown = f", {len(files)} shown" if len(files) < total else ""
-    yield f"{render.many(total, 'file')} {which}{shown}", "dim"
 
 
 @table_command("packs")
@@ -174,8 +195,10 @@ def vacuum(
         "keep_versions": list(keep_versions) or None,
     }
     files = opened.vacuum(dry_run=True, **wanted)
-    if not dry_run and files:
-        cli.confirm(f"Delete {render.many(len(files), 'file')} of {name}?")
+    if not dry_run:
+        if files:
+            cli.confirm(f"Delete {render.many(len(files), 'file')} of {name}?")
+        # without files, too: it records the end of a vacuum that was interrupted
         files = opened.vacuum(dry_run=False, **wanted)
     line = f"{'Would delete' if dry_run else 'Deleted'} {render.many(len(files), 'file')} of {name}."
     document = {"table": name, "dry_run": dry_run, "files": files, "version": opened.version()}

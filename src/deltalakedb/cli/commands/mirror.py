@@ -456,20 +456,21 @@ def clean(cli: Invocation, catalog: Catalog, name: str, dry_run: bool) -> None:
     cli.show({**document, "dry_run": dry_run}, lines + shown, deleted)
 
 
-@on_table("compact", PREVIEWING, LEASING, short_help="Write one file for a range of versions.")
+@on_table("compact-log", PREVIEWING, LEASING, short_help="Write one log file for a range of versions.")
 @click.argument("start", type=click.IntRange(min=0))
 @click.argument("end", type=click.IntRange(min=1))
-def compact(cli: Invocation, catalog: Catalog, name: str, start: int, end: int, dry_run: bool) -> None:
+def compact_log(cli: Invocation, catalog: Catalog, name: str, start: int, end: int, dry_run: bool) -> None:
     """Write one log compaction file over a range of published versions.
 
-    Readers that know of such files read it instead of the single commits, which stay.
+    Readers that know of such files read it instead of the single commits, which stay. Data files are not
+    touched: `deltasql optimize` joins small ones.
 
     \b
     Examples:
-      deltasql mirror compact sales.orders 100 199 --dry-run
-      deltasql mirror compact sales.orders 100 199
+      deltasql mirror compact-log sales.orders 100 199 --dry-run
+      deltasql mirror compact-log sales.orders 100 199
     """
-    path = catalog.mirror.compact(name, start, end, dry_run=dry_run)
+    path = catalog.mirror.compact_log(name, start, end, dry_run=dry_run)
     written = f"{path} {'would be' if dry_run else 'is'} written."
     document = {"table": name, "start": start, "end": end, "path": path, "dry_run": dry_run}
-    cli.show(document, written if path else f"Versions {start} to {end} are already compacted.")
+    cli.show(document, written if path else f"Versions {start} to {end} already have a compaction file.")

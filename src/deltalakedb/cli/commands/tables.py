@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import CHANGING, FILE, PAIR, command, flag, number, option, table_command
+from deltalakedb.cli.options import (
+    CHANGING,
+    FILE,
+    PAIR,
+    SNAPSHOT,
+    command,
+    flag,
+    number,
+    option,
+    table_command,
+)
 from deltalakedb.cli.output import Item, Rows
-from deltalakedb.cli.schema_text import read_schema
 from deltalakedb.exceptions import TableExistsError
-from deltalakedb.protocol.json_text import decode_json
-from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructType, parse_schema
 
 # `--help` and wrong usage are answered without databases and Arrow, so commands import those when they run
 if TYPE_CHECKING:
@@ -20,8 +28,10 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
+    from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.outbox import Lag
     from deltalakedb.metastore.rows import OpenTable, Table
+    from deltalakedb.metastore.txn_log import SqlTxnLogReader
 
 
 def _row(table: Table) -> dict[str, Any]:
@@ -67,19 +77,23 @@ def list_tables(cli: Invocation, namespace: str | None) -> None:
     )
 
 
-@table_command("show")
-def show(cli: Invocation, catalog: Catalog, name: str) -> None:
+@table_command("show", SNAPSHOT)
+def show(cli: Invocation, catalog: Catalog, name: str, version: int | None) -> None:
     """Show one table: its location, version, size, properties and publishing state.
+
+    With --version or --at: its files, rows, size, properties and protocol at that version.
 
     \b
     Examples:
       deltasql show sales.orders
+      deltasql show prod:sales.orders --at 2026-11-15
+      deltasql show /srv/lake/orders
       deltasql show 'deltasql://sqlite//srv/lake/meta.db?table=sales.orders' --json
     """
     from deltalakedb.metastore import outbox
 
     log = catalog.log(name)
-    opened = log.open()
+    opened = _at_version(log.open(version), log)
     lag = outbox.lag(log.database, opened.table.table_id)
     metadata = opened.snapshot.metadata
     document = {
@@ -94,6 +108,26 @@ def show(cli: Invocation, catalog: Catalog, name: str) -> None:
         "oldest_unpublished_at": render.iso(lag.oldest_at),
     }
     cli.show(document, _view_show(opened, lag), [opened.table.location])
+
+
+def _at_version(opened: OpenTable, log: SqlTxnLogReader) -> OpenTable:
+    """The table with the counters of the version that is open, not those of the newest."""
+    from deltalakedb.metastore.files import scan_files
+
+    if opened.is_head:
+        return opened
+    found = scan_files(log.database, opened, ("size", "num_records"))
+    sizes, counts = (found.column(name).to_pylist() for name in ("size", "num_records"))
+    head = replace(
+        opened.table.head,
+        version=opened.snapshot.version,
+        timestamp=opened.snapshot.timestamp,
+        num_files=len(sizes),
+        size_bytes=sum(sizes),
+        num_records=sum(n or 0 for n in counts),
+        files_without_count=counts.count(None),
+    )
+    return replace(opened, table=replace(opened.table, head=head))
 
 
 def _view_show(opened: OpenTable, lag: Lag) -> Iterator[Item]:
@@ -129,8 +163,7 @@ def _pairs(values: Mapping[str, str | None]) -> str:
     return "\n".join(f"{k} = {v}" for k, v in sorted(values.items()))
 
 
-@table_command("schema")
-@number("--version", "N", "The schema at a version; default: the newest.")
+@table_command("schema", SNAPSHOT)
 def table_schema(cli: Invocation, catalog: Catalog, name: str, version: int | None) -> None:
     """Show a table's columns as a tree; with --json, the Delta schema.
 
@@ -140,37 +173,14 @@ def table_schema(cli: Invocation, catalog: Catalog, name: str, version: int | No
       deltasql schema sales.orders --version 3
       deltasql schema sales.orders --json > orders.json
     """
+    from deltalakedb.cli.schema_text import column_tree, type_label
+    from deltalakedb.protocol.schema import parse_schema
+
     snapshot = catalog.log(name).snapshot(version)
     schema = parse_schema(snapshot.metadata.schema_string)
     title = f"{name} (version {snapshot.version})", "bold"
-    tree = _tree(schema, snapshot.metadata.partition_columns)
-    cli.show(schema, [title, *tree], [f"{f.name}: {_label(f.type)}" for f in schema.fields])
-
-
-def _tree(kind: DataType, partitions: tuple[str, ...] = (), indent: str = "  ") -> Iterator[str]:
-    """The columns of a struct, and of those in arrays and maps, one a line."""
-    match kind:
-        case ArrayType(element):
-            yield from _tree(element, indent=indent)
-        case MapType(key, value):
-            yield from _tree(key, indent=indent)
-            yield from _tree(value, indent=indent)
-        case StructType(fields):
-            for field in fields:
-                notes = "" if field.nullable else " not null"
-                notes += ", partition column" if field.name in partitions else ""
-                notes += f" ({comment})" if (comment := field.metadata.get("comment")) else ""
-                yield f"{indent}{field.name}: {_label(field.type)}{notes}"
-                yield from _tree(field.type, indent=indent + "  ")
-
-
-def _label(kind: DataType) -> str:
-    match kind:
-        case ArrayType(element):
-            return f"array<{_label(element)}>"
-        case MapType(key, value):
-            return f"map<{_label(key)}, {_label(value)}>"
-    return "struct" if isinstance(kind, StructType) else kind.name
+    tree = column_tree(schema, snapshot.metadata.partition_columns)
+    cli.show(schema, [title, *tree], [f"{f.name}: {type_label(f.type)}" for f in schema.fields])
 
 
 @table_command("history")
@@ -187,21 +197,7 @@ def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> 
 
     row = catalog.describe(name)
     found = commits.history(catalog.log(name).database, row, limit=limit)
-    shown = [
-        {
-            "version": c.version,
-            "committed_at": render.iso(c.timestamp),
-            "operation": c.operation,
-            "files_added": c.num_added,
-            "files_removed": c.num_removed,
-            "actor": c.actor,
-            "origin": c.origin,
-            "published": c.version <= row.published_version,
-            "transaction": c.txn_uuid,
-            "info": None if c.info is None else decode_json(c.info),
-        }
-        for c in found
-    ]
+    shown = [commit_document(c) | {"published": c.version <= row.published_version} for c in found]
     rows = []
     for c in shown:
         files, published = (
@@ -212,6 +208,23 @@ def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> 
         rows.append((c["version"], c["committed_at"], what, files, by, published))
     table = Rows("VERSION>|COMMITTED|OPERATION|FILES|BY|PUBLISHED", rows)
     cli.show({"table": name, "commits": shown}, [table], [str(c.version) for c in found])
+
+
+def commit_document(commit: CommitRow) -> dict[str, Any]:
+    """A commit as plain data."""
+    from deltalakedb.protocol.json_text import decode_json
+
+    return {
+        "version": commit.version,
+        "committed_at": render.iso(commit.timestamp),
+        "operation": commit.operation,
+        "files_added": commit.num_added,
+        "files_removed": commit.num_removed,
+        "actor": commit.actor,
+        "origin": commit.origin,
+        "transaction": commit.txn_uuid,
+        "info": None if commit.info is None else decode_json(commit.info),
+    }
 
 
 @command("create", CHANGING)
@@ -254,7 +267,7 @@ def create_table(
     """
     if sum(given is not None for given in (text, parquet, like)) != 1:
         raise click.UsageError("no columns are given: pass one of --schema, --from-parquet and --like")
-    address = cli.table_address(table)
+    address = cli.table_address(table, new=True)
     name, where = address.require_table(), location or address.location
     with cli.open_catalog(address, create=not dry_run) as catalog:
         schema, columns = _columns(cli, text, parquet, like)
@@ -307,6 +320,8 @@ def _columns(
 ) -> tuple[Any, list[str] | None]:
     """The schema as the library takes it, and the partition columns that come with it."""
     import deltalake
+
+    from deltalakedb.cli.schema_text import read_schema
 
     if text is not None:
         return deltalake.Schema.from_json(read_schema(text).to_json()), None

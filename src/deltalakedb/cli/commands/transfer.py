@@ -25,17 +25,24 @@ from deltalakedb.cli.options import (
     verification,
 )
 from deltalakedb.cli.output import ExitCode, Item, Rows, exit_code, view_reports
-from deltalakedb.transfer import reports
+from deltalakedb.transfer import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from deltalakedb.catalog import Catalog
+    from deltalakedb.transfer import Level, reports
 
 
 @command("import", IMPORTING, CHANGING, LEASING)
 @click.argument("path")
-@click.argument("table")
+@click.argument("table", required=False)
+@flag("--undo", "Undo an import instead: give TABLE alone. No file of the table is touched.")
+@number(
+    "--keep-batches",
+    "N",
+    "With --undo, keep the first N batches of an unfinished import, which continues from there.",
+)
 @flag("--catch-up", "Import only the commits that other writers made since the import.")
 @flag("--follow", "Keep a read-only copy of a table that other engines write, until Ctrl-C or SIGTERM.")
 @interval(10.0, "With --follow, the pause between two looks at the log.")
@@ -43,7 +50,9 @@ if TYPE_CHECKING:
 def import_(
     cli: Invocation,
     path: str,
-    table: str,
+    table: str | None,
+    undo: bool,
+    keep_batches: int | None,
     catch_up: bool,
     follow: bool,
     interval: float,
@@ -59,7 +68,12 @@ def import_(
     table is running.
 
     With --follow other engines keep writing the table: the catalog keeps a read-only copy of its metadata,
-    reads its log at intervals, and reports how far the copy is behind. `deltasql rollback` removes it.
+    reads its log at intervals, and reports how far the copy is behind. `--undo` removes it.
+
+    With --undo, an unfinished import loses what it loaded, and a finished one becomes a plain Delta table
+    again, with every commit that was made since in its log. Refused for a table that was never imported, for
+    one with unpublished commits, while it is frozen (exit code 5), and if log and catalog differ (exit
+    code 3). `deltasql export --in-place` works for every table.
 
     \b
     Examples:
@@ -68,11 +82,22 @@ def import_(
       deltasql import /srv/lake/orders sales.orders --catch-up
       deltasql import s3://theirs/orders partner.orders --follow --interval 30
       deltasql import /srv/lake/clicks web.clicks --engine spark --master 'local[8]'
+      deltasql import --undo sales.orders --dry-run
+      deltasql import --undo sales.orders --keep-batches 10 --yes
     """
     from deltalakedb.settings import use_config
     from deltalakedb.transfer.importing.api import import_table
     from deltalakedb.transfer.importing.plan import plan_import
 
+    if undo:
+        if table is not None or catch_up or follow:
+            raise click.UsageError("--undo takes TABLE alone, and neither --catch-up nor --follow")
+        _undo(cli, path, dry_run=dry_run, keep_batches=keep_batches, verify=how["verify"])
+        return ExitCode.OK
+    if table is None:
+        raise click.UsageError("give PATH and TABLE, or --undo and TABLE")
+    if keep_batches is not None:
+        raise click.UsageError("--keep-batches needs --undo")
     if once and not follow:
         raise click.UsageError("--once needs --follow")
     if follow and (catch_up or dry_run):
@@ -82,7 +107,7 @@ def import_(
             "--dry-run plans a first import and does not go with --catch-up: `deltasql mirror status --look` "
             "shows how far the log is ahead"
         )
-    address = cli.table_address(table)
+    address = cli.table_address(table, new=True)
     uri, shown = address.to_uri(redact=False), address.to_uri()
     with use_config(cli.settings()):
         if dry_run:
@@ -90,7 +115,7 @@ def import_(
             plan = plan_import(path, uri, **planned)
             cli.show({**plan.to_dict(), "address": shown, "dry_run": True}, _view_plan(plan), [shown])
             return ExitCode.OK
-        with cli.progress(f"importing {address.table}") as advance:
+        with cli.resumable("what is loaded stays"), cli.progress(f"importing {address.table}") as advance:
 
             def report(progress: reports.ImportProgress) -> None:
                 verb = "importing" if progress.phase == "loading" else "verifying"
@@ -102,6 +127,29 @@ def import_(
             done = import_table(path, uri, catch_up=catch_up, **how)
     cli.show({**done.to_dict(), "address": shown, "dry_run": False}, _view_import(done, shown), [shown])
     return ExitCode.OK
+
+
+def _undo(cli: Invocation, table: str, *, dry_run: bool, **how: Any) -> None:
+    from deltalakedb.transfer.rollback import rollback_import
+
+    with cli.open_tables([table]) as (catalog, (name,)):
+        report = rollback_import(catalog.table_uri(name), dry_run=True, **how)
+        if not dry_run:
+            batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
+            what = (
+                f"Make {report.table} a plain Delta table again?"
+                if report.action == "released"
+                else f"Drop {batches} of the unfinished import of {report.table}?"
+            )
+            cli.confirm(f"{what} Its files at {report.location} stay.")
+            report = rollback_import(catalog.table_uri(name), **how)
+    would = "would be" if dry_run else "is"
+    if report.action == "released":
+        view: list[Item] = [f"{report.table} {would} a plain Delta table again, version {report.version}."]
+    else:
+        counts = {"batches dropped": render.count(report.batches), "kept": render.count(report.batches_left)}
+        view = [f"The unfinished import of {report.table} {would} {report.action}.", counts]
+    cli.show(report, [*view, f"Its files stay at {report.location}."])
 
 
 def _follow(cli: Invocation, path: str, uri: str, interval: float, *, once: bool, **how: Any) -> int:
@@ -208,7 +256,8 @@ def import_all(
         raise click.UsageError("give ROOT or --list FILE, one of them")
     source = root if root is not None else _read_list(list_file or "-")
     address = cli.catalog_address()
-    with use_config(cli.settings()), cli.progress("importing tables") as advance:
+    again = cli.resumable("tables that are finished stay, and so does what is loaded of the others")
+    with use_config(cli.settings()), again, cli.progress("importing tables") as advance:
 
         def progress(done: int, total: int, outcome: reports.TableOutcome) -> None:
             advance(done, total)
@@ -293,46 +342,6 @@ def import_status(cli: Invocation, table: str | None) -> None:
     cli.show(document, view if found else "There were no imports.", [f"{s.table} {s.phase}" for s in found])
 
 
-@table_command("rollback", CHANGING, LEASING)
-@number(
-    "--keep-batches", "N", "Keep the first N batches of an unfinished import, which continues from there."
-)
-@verification("How log and catalog are compared first.")
-def rollback(cli: Invocation, catalog: Catalog, name: str, dry_run: bool, **how: Any) -> None:
-    """Undo an import. No file of the table is touched.
-
-    An unfinished import loses what it loaded. A finished one becomes a plain Delta table again, with every
-    commit that was made since in its log. Refused while commits are not published, while the table is frozen
-    (exit code 5), and if log and catalog differ (exit code 3). A table that was created in the catalog has no
-    import to undo: use deltasql export --in-place or deltasql drop.
-
-    \b
-    Examples:
-      deltasql rollback sales.orders --dry-run
-      deltasql rollback sales.orders --yes
-      deltasql rollback sales.orders --keep-batches 10 --yes
-    """
-    from deltalakedb.transfer.rollback import rollback_import
-
-    report = rollback_import(catalog.table_uri(name), dry_run=True, **how)
-    if not dry_run:
-        batches = "1 batch" if report.batches == 1 else f"{report.batches:,} batches"
-        what = (
-            f"Make {report.table} a plain Delta table again?"
-            if report.action == "released"
-            else f"Drop {batches} of the unfinished import of {report.table}?"
-        )
-        cli.confirm(f"{what} Its files at {report.location} stay.")
-        report = rollback_import(catalog.table_uri(name), **how)
-    would = "would be" if dry_run else "is"
-    if report.action == "released":
-        view: list[Item] = [f"{report.table} {would} a plain Delta table again, version {report.version}."]
-    else:
-        counts = {"batches dropped": render.count(report.batches), "kept": render.count(report.batches_left)}
-        view = [f"The unfinished import of {report.table} {would} {report.action}.", counts]
-    cli.show(report, [*view, f"Its files stay at {report.location}."])
-
-
 @table_command("export", CHANGING, LEASING)
 @click.argument("path", required=False)
 @flag("--in-place", "Publish everything and remove the table from the catalog; its files stay.")
@@ -346,11 +355,11 @@ def rollback(cli: Invocation, catalog: Catalog, name: str, dry_run: bool, **how:
 def export(
     cli: Invocation, catalog: Catalog, name: str, path: str | None, in_place: bool, dry_run: bool, **how: Any
 ) -> None:
-    """Write TABLE as a plain Delta table to PATH; the catalog keeps its own.
+    """Write TABLE as a plain Delta table to PATH, or let it leave the catalog with --in-place.
 
-    With --in-place the table stays where it is: everything is published and compared, and then the table is
-    removed from the catalog. PATH must be another place. Exit code 3 if the plain table differs from the
-    catalog; the table is not removed then.
+    A copy at PATH, another place, leaves the catalog's table as it is. With --in-place the table stays where
+    it is: everything is published and compared, and then the table is removed from the catalog. Exit code 3
+    if the plain table differs from the catalog; the table is not removed then.
 
     \b
     Examples:
@@ -367,6 +376,10 @@ def export(
         cli.confirm(f"Remove {name} from the catalog? Its files at {where} stay.")
     with cli.progress(f"exporting {name}") as progress:
         report = export_table(catalog.table_uri(name), path, dry_run=dry_run, progress=progress, **how)
+    catalog_has = "keeps its own"
+    if in_place:
+        catalog_has = "would no longer have it" if dry_run else "no longer has it"
+    published = render.many(report.num_published, "commit") if report.num_published else None
     fields = {
         "versions": f"{report.first_version} to {report.version}",
         "files": render.count(report.num_files),
@@ -374,15 +387,19 @@ def export(
         "left outside": render.count(report.files_outside) if report.files_outside else None,
         "vacuumed before": render.count(report.files_gone) if report.files_gone else None,
         "versions lost": render.count(report.versions_gone) if report.versions_gone else None,
-        "catalog": "no longer has it" if in_place and not dry_run else "keeps its own",
+        "published first": published,
+        "catalog": catalog_has,
     }
     verb = "Would export" if dry_run else "Exported"
-    cli.show(report, [f"{verb} {report.table} to {report.location}", fields], [report.location])
+    line = f"{verb} {report.table} to {report.location}"
+    if in_place:
+        line = f"{report.table} {'would be' if dry_run else 'is'} a plain Delta table at {report.location}"
+    cli.show(report, [line, fields], [report.location])
 
 
 @command("verify", ENGINES)
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
-@choice("--level", reports.LEVELS, "digest", "How thorough to be.")
+@choice("--level", LEVELS, "digest", "How thorough to be.")
 def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) -> int:
     """Compare tables with their logs, at the newest published version. Nothing is changed.
 
@@ -402,7 +419,7 @@ def verify(cli: Invocation, tables: tuple[str, ...], level: str, **engine: Any) 
 
     with cli.open_tables(tables) as (catalog, names):
         uris = [catalog.table_uri(name) for name in names or [table.name for table in catalog.tables()]]
-        found = [verify_table(uri, cast("reports.Level", level), **engine) for uri in uris]
+        found = [verify_table(uri, cast("Level", level), **engine) for uri in uris]
     ok = all(r.ok for r in found)
     differing = [f"{r.table} {r.num_differences}" for r in found if not r.ok]
     cli.show({"ok": ok, "level": level, "tables": found}, view_reports(found), differing)

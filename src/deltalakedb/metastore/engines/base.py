@@ -61,6 +61,8 @@ class Dialect:
     ids: str
     #: appended to the query that locks heads
     lock_rows: str = ""
+    #: only one process has the database open: no other one changes it between a commit and its publishing
+    exclusive: bool = False
     #: a blind append is one statement, so that no head stays locked during round trips to the client
     fast_append: bool = False
     #: statements to run before and after a bulk load, outside of a transaction
@@ -139,7 +141,7 @@ class Session(abc.ABC):
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         """The result as an Arrow table of the given schema, which names the query's columns in order."""
-        return rows_to_arrow(self.rows(statement, params), schema)
+        return rows_to_arrow(self.blobs(statement, params), schema)
 
     def id_list(self, ids: list[int]) -> Any:
         """Ids as the one parameter of ``Dialect.ids``."""
@@ -152,6 +154,10 @@ class Session(abc.ABC):
     def rows(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
         """All rows of a query."""
         return list(self._call(statement, params).fetchall())
+
+    def blobs(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a query of ours that returns many rows or long binary values."""
+        return self.rows(statement, params)
 
     def row(self, statement: Statement | str, params: Sequence[Any] = ()) -> Row | None:
         """The first row of a query, or None."""
@@ -359,7 +365,8 @@ class FileEngine(Engine):
         if not self.config.catalog.create:
             raise CatalogNotFoundError(
                 f"there is no catalog at {self.path}, and catalog.create is off",
-                suggestion="create it with `deltasql migrate`, or set DELTASQL_CATALOG__CREATE=true",
+                suggestion=f"create it with `deltasql init '{self.address.catalog.to_uri()}'`, or set "
+                "DELTASQL_CATALOG__CREATE=true",
             )
         self._make_folder()
         return False

@@ -149,6 +149,7 @@ class PostgresSession(Session):
         self.connection = connection
         self._begin, self._retry = begin, retry
         self._prepare = True if single else None
+        self._binary = False
         self._now: int | None = None
         #: the state of our tables before the first of a user's own statements
         self._ours: Row | None = None
@@ -157,7 +158,21 @@ class PostgresSession(Session):
 
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
         text, values = (_placeholders(sql), params) if params else (sql, None)
-        return self._exchange(lambda: self.connection.execute(text, values, prepare=self._prepare))
+        return self._exchange(
+            lambda: self.connection.execute(text, values, prepare=self._prepare, binary=self._binary)
+        )
+
+    def blobs(self, statement: Statement | str, params: Sequence[Any] = ()) -> list[Row]:
+        # as text, a binary value has twice its size
+        self._binary = True
+        try:
+            return self.rows(statement, params)
+        finally:
+            self._binary = False
+
+    def id_list(self, ids: list[int]) -> str:
+        # the driver takes several times as long for a list
+        return f"{{{','.join(map(str, ids))}}}"
 
     def _exchange(self, ask: Callable[[], Any]) -> Any:
         """Run a statement, after the transaction's begin and in the same round trip if that is due.
@@ -660,7 +675,7 @@ _TROUBLES: Final[Sequence[tuple[tuple[str, ...], type[CatalogError], str, str]]]
         ("3D000", "3F000"),
         CatalogNotFoundError,
         "{where}: {text}",
-        "create the database, or check its name in the address",
+        "check its name in the address, or create it: `createdb NAME`, then `deltasql init ADDRESS`",
     ),
     (
         ("25P03",),

@@ -8,7 +8,8 @@ nothing behind it; a contract in ``pyproject.toml`` enforces that. Every functio
   the database (`batch_of_adds`, `packed`); `write_batch` writes one. `Counts` are the totals that a head
   keeps. The module `appends` has the rows of blind appends.
 - **Undo**: `revert_files`, `drop_files`, `drop_range`.
-- **Plan**: `scan_files` returns the files of a version that may match a predicate, as Arrow.
+- **Plan**: `scan_files` returns the files of a version that may match a predicate, as Arrow; `statistics`
+  returns what some of them state, by column.
 - **List** at a version: `read_adds`, `read_files`, `stream_files`, `tombstones`; `removed`, `some_live`.
 - **Look up** by path or id: `live_files`, `read_some`, `path_hash`, `hash_parts`.
 - **Compare** versions: `files_since`, `difference`, `removed_since`, `added_since`, `keys_added_since`.
@@ -48,6 +49,7 @@ from deltalakedb.metastore.files.listing import (
     removed,
     scan_files,
     some_live,
+    statistics,
     stream_files,
     tombstones,
     totals,
@@ -77,5 +79,5 @@ __all__ = [
     "files_since", "hash_parts", "keys_added_since", "live_files", "live_schema", "next_seq", "pack_all",
     "pack_if_due", "pack_status", "packed", "path_hash", "read_adds", "read_files", "read_some",
     "readable_schema", "rebuild", "removed", "removed_since", "revert_files", "scan_files", "some_live",
-    "stream_files", "tombstones", "totals", "totals_at", "write_batch",
+    "statistics", "stream_files", "tombstones", "totals", "totals_at", "write_batch",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from deltalakedb.metastore.files.listing import ADD_COLUMNS, FIRST_PAGE, next_page, pages
 from deltalakedb.metastore.files.packs import stats_of
 from deltalakedb.metastore.files.rows import add_from_row, id_range, more_columns
-from deltalakedb.protocol.arrow_values import int_values
+from deltalakedb.protocol.arrow_values import int_values, joined_lines
 from deltalakedb.protocol.digest import SEPARATOR, FileDigest, bucket_of
 from deltalakedb.protocol.packs import path_hashes
 
@@ -58,8 +58,7 @@ def sums_of(batch: FileBatch) -> RowSums:
 
 
 def _checksum(texts: pa.Array) -> int:
-    lines = pa.ListArray.from_arrays([0, len(texts)], texts)
-    return zlib.crc32(pc.binary_join(lines, "\n")[0].as_buffer())
+    return zlib.crc32(joined_lines(texts))
 
 
 def range_sums(db: SessionSource, table_id: int, begin: int, count: int) -> tuple[RowSums, int]:
@@ -79,10 +78,10 @@ def has_whole_packs(db: SessionSource, table_id: int) -> bool:
     with db.read() as session:
         packs = [row[0] for row in session.rows(session.sql("files", "packs"), (first, end))]
         for pack in packs:
-            rows = session.rows(session.sql("files", "pack blobs"), (pack,))
+            rows = session.blobs(session.sql("files", "pack blobs"), (pack,))
             if any(zlib.crc32(data) != crc for _, crc, data in rows):
                 return False
-        while rows := session.rows(session.sql("files", "blobs"), (first, end)):
+        while rows := session.blobs(session.sql("files", "blobs"), (first, end)):
             if any(zlib.crc32(data) != crc for _, crc, data in rows):
                 return False
             first = rows[-1][0] + 1

@@ -16,7 +16,8 @@ from deltalakedb.metastore.rows import File, OpenTable, Table
 from deltalakedb.protocol.actions import Add, Remove
 from deltalakedb.protocol.arrow_values import int_array, int_values
 from deltalakedb.protocol.json_text import decode_json
-from deltalakedb.protocol.packs import PackFilter, find_hashes, path_hashes
+from deltalakedb.protocol.pack_filter import PackFilter
+from deltalakedb.protocol.packs import find_hashes, path_hashes
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.predicate import Expr, to_physical
 from deltalakedb.protocol.schema import StructType, column_types, parse_schema
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.actions import FileKey
+    from deltalakedb.protocol.schema import Leaf
+    from deltalakedb.protocol.stats_columns import LeafColumns
 
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -358,6 +361,14 @@ def difference(db: SessionSource, table: Table, older: int, newer: int) -> tuple
     old, new = ({a.key: a for a in map(add_from_row, found.to_pylist())} for found in (gone, come))
     # removed and brought back: both versions have it
     return [a for k, a in old.items() if k not in new], [a for k, a in new.items() if k not in old]
+
+
+def statistics(
+    db: SessionSource, opened: OpenTable, file_ids: pa.ChunkedArray, leaves: Sequence[Leaf]
+) -> LeafColumns:
+    """The statistics of some files as columns, in the order of their ids."""
+    with db.read() as session:
+        return packs.leaf_columns(session, opened.table.table_id, int_values(file_ids), leaves)
 
 
 # ---- by path ----

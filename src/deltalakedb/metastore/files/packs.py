@@ -26,14 +26,17 @@ from deltalakedb.metastore.files.rows import (
     pack_ranges,
     write_packs,
 )
-from deltalakedb.protocol.arrow_values import int_array
-from deltalakedb.protocol.packs import PACK_SIZE, Zones, decode_block
+from deltalakedb.protocol.arrow_values import arrow_type, int_array
+from deltalakedb.protocol.pack_filter import Zones
+from deltalakedb.protocol.packs import PACK_SIZE, column_name, column_values, decode_block
+from deltalakedb.protocol.stats_columns import LeafColumns, has_bounds, stats_columns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session, SessionSource
+    from deltalakedb.protocol.schema import Leaf
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +120,7 @@ def columns_of(
             f" WHERE p.first_id IN ({marks[0]}) AND c.first_id = p.first_id AND c.name IN ({marks[1]})"
         )
         found: dict[tuple[int, int], dict[str, bytes]] = {}
-        for first, last, name, crc, data in session.rows(sql, (*(p.first_id for p in part), *names)):
+        for first, last, name, crc, data in session.blobs(sql, (*(p.first_id for p in part), *names)):
             found.setdefault((first, last), {})[name] = checked(data, crc, f"column {name}")
         yield from ((pack, found.get((pack.first_id, pack.last_id), {})) for pack in part)
 
@@ -159,6 +162,51 @@ def stats_of(session: Session, ids: Ids) -> pa.Array:
     )
 
 
+def leaf_columns(session: Session, table_id: int, ids: Ids, leaves: Sequence[Leaf]) -> LeafColumns:
+    """The statistics of files as columns, in the order of their ids: of packs, else of their JSON."""
+    order = np.argsort(ids, kind="stable")
+    ordered = ids[order]
+    known = {column_name(str(leaf.type), leaf.physical_path) for leaf in leaves}
+    kinds: dict[str, pa.DataType] = {"rows": pa.int64()}
+    for leaf in leaves:
+        kinds[column_name("nulls", leaf.physical_path)] = pa.int64()
+        if has_bounds(leaf):
+            bounds = (column_name(side, leaf.physical_path) for side in ("low", "high"))
+            kinds |= dict.fromkeys(bounds, arrow_type(leaf.type))
+    found: dict[str, list[pa.Array]] = {name: [] for name in kinds}
+    left = np.ones(len(ids), bool)
+    for pack, columns in columns_of(session, packs_of(session, table_id), ("leaves", *kinds)):
+        begin, end = np.searchsorted(ordered, (pack.first_id, pack.last_id + 1)).tolist()
+        # a pack of another schema may lack what its files state
+        if "leaves" not in columns or not known.issubset(decode_block(columns["leaves"]).to_pylist()):
+            continue
+        places = ordered[begin:end] - pack.first_id
+        whole = len(places) == pack.last_id - pack.first_id + 1
+        for name, arrays in found.items():
+            if name not in columns:
+                arrays.append(pa.nulls(len(places), kinds[name]))
+                continue
+            values = column_values(name, columns[name], None)
+            arrays.append(values if whole else values.take(int_array(places)))
+        left[begin:end] = False
+    parsed = stats_columns(stats_of(session, ordered[left]), leaves)
+    # what is read of packs comes first, then the rest
+    moved = np.empty(len(ids), np.int64)
+    moved[order[np.concatenate([np.flatnonzero(~left), np.flatnonzero(left)])]] = np.arange(len(ids))
+    as_is = bool((np.diff(moved) == 1).all())
+
+    def column(name: str, rest: pa.Array) -> pa.Array:
+        joined = pa.concat_arrays([*found[name], rest])
+        return joined if as_is else joined.take(int_array(moved))
+
+    paths = {leaf.path: leaf.physical_path for leaf in leaves}
+    groups = (("nulls", parsed.nulls), ("low", parsed.lows), ("high", parsed.highs))
+    return LeafColumns(
+        column("rows", parsed.num_records),
+        *({p: column(column_name(kind, paths[p]), a) for p, a in group.items()} for kind, group in groups),
+    )
+
+
 def _known_stats(session: Session, ids: Ids) -> tuple[Ids, pa.Array]:
     """The statistics that are found: the ids, in no order and some twice, and the JSON."""
     recent = session.rows(session.sql("files", "recent stats"), (int(ids.min()), int(ids.max())))
@@ -186,7 +234,7 @@ def _blocks(session: Session, ids: Ids) -> Iterator[tuple[int, bytes]]:
     ]
     for at in range(0, len(wanted), _PACKS_AT_ONCE):
         part = wanted[at : at + _PACKS_AT_ONCE]
-        for start, crc, data in session.rows(session.sql("files", "block data").expand(len(part)), part):
+        for start, crc, data in session.blobs(session.sql("files", "block data").expand(len(part)), part):
             yield start, checked(data, crc, "a block of statistics")
 
 

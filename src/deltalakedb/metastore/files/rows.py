@@ -17,7 +17,14 @@ from deltalakedb.metastore.rows import Head
 from deltalakedb.protocol.actions import Add, DeletionVector, Metadata, Remove
 from deltalakedb.protocol.arrow_values import int_array, int_values
 from deltalakedb.protocol.json_text import decode_json, encode_json
-from deltalakedb.protocol.packs import PACK_SIZE, column_values, encode_block, pack_columns
+from deltalakedb.protocol.packs import (
+    PACK_SIZE,
+    column_values,
+    encode_block,
+    pack_columns,
+    path_hashes,
+    stored_hashes,
+)
 from deltalakedb.protocol.paths import canonical_path, check_path
 from deltalakedb.protocol.schema import StructType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
@@ -149,7 +156,6 @@ class FileBatch:
         stats: Their statistics as JSON; null without any.
         details: What only few of them have.
         counts: What those add up to that are live after the batch.
-        offsets: Their sequence numbers, counted from the first one; None if there are no gaps.
         packs: Their packs; without them, the files stay recent.
     """
 
@@ -157,19 +163,20 @@ class FileBatch:
     stats: pa.Array
     details: Sequence[Details]
     counts: Counts
-    offsets: np.ndarray[Any, np.dtype[np.int64]] | None = None
     packs: tuple[Pack, ...] = ()
 
     @property
     def num_files(self) -> int:
         return len(self.stats)
 
-    @property
-    def span(self) -> int:
-        """How many sequence numbers the batch takes."""
-        if self.offsets is None:
-            return self.num_files
-        return int(self.offsets[-1]) + 1 if len(self.offsets) else 0
+    def without_stats(self) -> FileBatch:
+        """The same files without the JSON of their statistics, which packs hold."""
+        return replace(self, stats=pa.nulls(self.num_files))
+
+    def path_hashes(self) -> np.ndarray[Any, np.dtype[np.uint32]]:
+        """The hashes of their paths; packs hold them."""
+        found = [stored_hashes(c.data) for p in self.packs for c in p.columns if c.name == "path"]
+        return np.concatenate(found) if found else path_hashes(self.columns["path"])
 
 
 def details_of(add: Add) -> tuple[str | None, str | None]:
@@ -224,7 +231,7 @@ def packed(batch: FileBatch, schema: StructType, metadata: Metadata) -> FileBatc
     """The same files with their packs; if ``num_records`` is missing, it is taken from the statistics."""
     if not batch.num_files:
         return batch
-    numbers = np.arange(batch.num_files) if batch.offsets is None else batch.offsets
+    numbers = np.arange(batch.num_files)
     packs, records = [], []
     for begin, end in pack_ranges(numbers):
         part = slice(begin, end)
@@ -307,8 +314,7 @@ def write_batch(session: Session, table_id: int, first_seq: int, batch: FileBatc
     if not batch.num_files:
         return
     first = (table_id << FILE_ID_BITS) | first_seq
-    offsets = np.arange(batch.num_files) if batch.offsets is None else batch.offsets
-    ids = int_array(offsets + first)
+    ids = int_array(np.arange(first, first + batch.num_files))
     if batch.num_files < PACK_MIN and not batch.packs:
         names = tuple(batch.columns)
         rows = zip(ids.to_pylist(), *(c.to_pylist() for c in batch.columns.values()), strict=True)

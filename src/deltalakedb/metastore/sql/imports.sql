@@ -39,12 +39,17 @@ DELETE FROM dl_import_batches WHERE import_id = ? AND batch >= ?;
 
 -- name: insert table
 -- under the id that was reserved
-INSERT INTO dl_tables (table_id, name, location, state, state_reason, comment, tags, settings, created_at, updated_at)
-VALUES (?, ?, ?, 'active', NULL, NULL, '{}', '{}', ?, ?);
+INSERT INTO dl_tables (table_id, name, location, real_location, state, state_reason, comment, tags, settings,
+  created_at, updated_at)
+VALUES (?, ?, ?, ?, 'active', NULL, NULL, '{}', '{}', ?, ?);
 
 -- name: drop table
 -- what is remembered of the import that brought a table stays; one that is only being undone is not meant
 UPDATE dl_imports SET phase = 'dropped' WHERE table_id = ? AND phase = 'finalized';
+
+-- name: set location
+-- of the imports that brought a table, when it moves
+UPDATE dl_imports SET location = ? WHERE table_id = ?;
 
 -- name: unreserve
 -- the row whose id was reserved

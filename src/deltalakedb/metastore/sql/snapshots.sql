@@ -29,14 +29,27 @@ WHERE t.name = ?;
 
 -- name: lock
 -- heads of the tables of a transaction, in one order, so that two transactions never wait for each other
-SELECT {table},
-       h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.head_sha256,
+SELECT {registered}, {locked}, m.published_version,
        CASE WHEN EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = h.table_id AND o.state <> 'published') THEN -1
             ELSE m.published_version END,
        (m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused')), {clock}
 FROM {tables}
 WHERE h.table_id IN (??)
 ORDER BY h.table_id;
+
+-- DuckDB plans every statement anew, and joins cost it the most: it reads the parts of a locked table one by one.
+
+-- name: lock heads
+-- only: duckdb
+SELECT h.table_id, {locked} FROM dl_heads h WHERE h.table_id IN (??);
+
+-- name: lock publishing
+-- only: duckdb
+SELECT m.table_id, m.published_version,
+       CASE WHEN m.table_id IN (SELECT o.table_id FROM dl_outbox o WHERE o.state <> 'published') THEN -1
+            ELSE m.published_version END,
+       m.paused OR (SELECT count(*) FROM dl_settings s WHERE s.name = 'mirror.paused') > 0, NULL
+FROM dl_mirror m WHERE m.table_id IN (??);
 
 -- name: state versions
 -- since when the live metadata and protocol hold

@@ -2,8 +2,9 @@
 
 -- name: insert
 -- a new table; the database assigns its id; no row if another writer was first with name or location
-INSERT INTO dl_tables (name, location, state, state_reason, comment, tags, settings, created_at, updated_at)
-VALUES (?, ?, ?, NULL, ?, ?, ?, ?, ?)
+INSERT INTO dl_tables (name, location, real_location, state, state_reason, comment, tags, settings, created_at,
+  updated_at)
+VALUES (?, ?, ?, ?, NULL, ?, ?, ?, ?, ?)
 ON CONFLICT DO NOTHING
 RETURNING table_id;
 
@@ -33,9 +34,20 @@ WHERE t.name = ?;
 SELECT {table} FROM {tables}
 WHERE t.location = ?;
 
--- name: places
--- every name and location, to see what is taken
-SELECT name, location FROM dl_tables;
+-- name: in namespace
+-- the tables whose names begin with the namespace and a dot
+SELECT {table} FROM {tables}
+WHERE t.name > ? AND t.name < ?
+ORDER BY t.name;
+
+-- name: locations
+SELECT location FROM dl_tables;
+
+-- name: near
+-- tables with a name, at a location or above it, or below it
+SELECT name, location, real_location FROM dl_tables
+WHERE name = ? OR (real_location > ? AND real_location < ?) OR real_location IN (??)
+ORDER BY name;
 
 -- name: rename
 UPDATE dl_tables SET name = ?, updated_at = ? WHERE table_id = ?;
@@ -43,6 +55,9 @@ UPDATE dl_tables SET name = ?, updated_at = ? WHERE table_id = ?;
 -- name: rename head
 -- an append that waits for the head saw the old name, and sees nothing new but the head
 UPDATE dl_heads SET table_name = ? WHERE table_id = ?;
+
+-- name: set location
+UPDATE dl_tables SET location = ?, real_location = ?, updated_at = ? WHERE table_id = ?;
 
 -- name: set comment
 UPDATE dl_tables SET comment = ?, updated_at = ? WHERE table_id = ?;

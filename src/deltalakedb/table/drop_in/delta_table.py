@@ -1,4 +1,7 @@
-"""The DeltaTable that users import: stock for plain paths and URLs, SQL for ``deltasql://``."""
+"""``DeltaTable`` and ``write_deltalake``: stock for plain paths and URLs, SQL for ``deltasql://``.
+
+Arrow, pydantic and the database come with the first SQL-backed table, so that importing these names is cheap.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,11 @@ import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, Self, TypeVar, cast
 
 import deltalake
 import deltalake.table
-
-from deltalakedb.address import is_deltasql, parse_address
-from deltalakedb.exceptions import CatalogNotFoundError, TableNotFoundError
-from deltalakedb.protocol.predicate import conjunction
-from deltalakedb.table.arguments import typed_filtering, whole_number
-from deltalakedb.table.drop_in.raw_table import RawSqlTable, rows
-from deltalakedb.table.handle import TableHandle, handle_of
-from deltalakedb.table.locations import normal_location
+from deltalake._internal import RawDeltaTable
 
 F = TypeVar("F", bound="Callable[..., Any]")
 P = ParamSpec("P")
@@ -27,13 +23,15 @@ T = TypeVar("T")
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime
     from pathlib import Path
 
     import pyarrow as pa
     import pyarrow.dataset as ds
     import pyarrow.fs as pafs
+
+    from deltalakedb.table.handle import TableHandle
 
     class Constructor(Generic[P]):
         """A class method with the parameters of stock's that returns an object of our class."""
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
 
 #: `register()` replaces these by ours
 _stock_init, _stock_load = deltalake.DeltaTable.__init__, deltalake.DeltaTable.load_as_version
+_stock_write = deltalake.write_deltalake
 _CREATE: tuple[str, ...] = ("partition_by", "mode", "raise_if_key_not_exists", "name", "description")
 _CREATE += ("configuration", "storage_options", "commit_properties", "post_commithook_properties")
 
@@ -66,13 +65,19 @@ def rebound(function: F, module: str, note: str, **instead: Any) -> F:
     return cast("F", made)
 
 
+def _is_deltasql(address: Any) -> bool:
+    from deltalakedb.address import is_deltasql  # its patterns take a third of the time of this import
+
+    return is_deltasql(address)
+
+
 def by_address(stock: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls ours if its first argument is a ``deltasql://`` address, else stock's."""
 
     @functools.wraps(stock)
     def call(*args: Any, **options: Any) -> Any:
         address = args[0] if args else options.get("table_uri", options.get("uri"))
-        return (ours if is_deltasql(address) else stock)(*args, **options)
+        return (ours if _is_deltasql(address) else stock)(*args, **options)
 
     return call
 
@@ -117,7 +122,9 @@ class DeltaTable(deltalake.DeltaTable):
             if given:
                 note = f"The {name!r} parameter is deprecated and ignored."
                 warnings.warn(note, DeprecationWarning, stacklevel=2)
-        if is_deltasql(table_uri):
+        if _is_deltasql(table_uri):
+            from deltalakedb.table.handle import TableHandle
+
             use_handle(self, TableHandle.open(table_uri, version, storage_options))
         else:
             _stock_init(self, table_uri, version, storage_options)
@@ -127,8 +134,13 @@ class DeltaTable(deltalake.DeltaTable):
         table_uri: str | Path | os.PathLike[str], storage_options: dict[str, str] | None = None
     ) -> bool:
         """Whether there is a table at an address: with its name and, if it has one, at its location."""
-        if not is_deltasql(table_uri):
+        if not _is_deltasql(table_uri):
             return deltalake.DeltaTable.is_deltatable(table_uri, storage_options)
+        from deltalakedb.address import parse_address
+        from deltalakedb.exceptions import CatalogNotFoundError, TableNotFoundError
+        from deltalakedb.table.handle import TableHandle
+        from deltalakedb.table.locations import normal_location
+
         address = parse_address(table_uri).absolute()
         try:
             found = TableHandle.open(replace(address, location=None), storage_options=storage_options)
@@ -164,12 +176,16 @@ class DeltaTable(deltalake.DeltaTable):
         Args:
             version: A version number, a datetime (naive ones are UTC), or an ISO 8601 text.
         """
-        number = None if handle_of(self) is None else whole_number(version)  # numpy's too
-        _stock_load(self, version if number is None else number)
+        if _handle_of(self) is not None:
+            from deltalakedb.table.arguments import whole_number
+
+            number = whole_number(version)  # numpy's too
+            version = version if number is None else number
+        _stock_load(self, version)
 
     def count(self) -> int:
         """The number of rows according to the files' statistics, without regard to deletion vectors."""
-        handle = handle_of(self)
+        handle = _handle_of(self)
         return super().count() if handle is None else handle.source.num_records()
 
     def to_pyarrow_dataset(
@@ -194,7 +210,7 @@ class DeltaTable(deltalake.DeltaTable):
         predicate = deltalake.table._merge_deprecated_filters(  # noqa: SLF001
             "partitions", partitions, file_pruning_predicate
         )
-        if (handle := handle_of(self)) is None:
+        if (handle := _handle_of(self)) is None:
             return super().to_pyarrow_dataset(
                 None, filesystem, parquet_read_options, schema, as_large_types, predicate
             )
@@ -228,11 +244,14 @@ class DeltaTable(deltalake.DeltaTable):
             warnings.warn(note, DeprecationWarning, stacklevel=2)
         import pyarrow.parquet as pq
 
-        if (handle := handle_of(self)) is None:
+        if (handle := _handle_of(self)) is None:
             # as stock does it, but its warning would name this line
             expression = None if filters is None else pq.filters_to_expression(filters)
             found = self.to_pyarrow_dataset(file_pruning_predicate=partitions, filesystem=filesystem)
             return found.to_table(columns=columns, filter=expression)
+        from deltalakedb.protocol.predicate import conjunction
+        from deltalakedb.table.arguments import typed_filtering
+        from deltalakedb.table.drop_in.raw_table import rows
         from deltalakedb.table.read.dataset import dataset
         from deltalakedb.table.read.scan import known
 
@@ -257,18 +276,18 @@ class DeltaTable(deltalake.DeltaTable):
 
     def _encode_file_pruning_predicate(self, predicate: Any) -> Any:
         # the database takes values in their own types, and pyarrow expressions
-        return predicate if handle_of(self) else super()._encode_file_pruning_predicate(predicate)
+        return predicate if _handle_of(self) else super()._encode_file_pruning_predicate(predicate)
 
     def __repr__(self) -> str:
-        if (handle := handle_of(self)) is None:
+        if (handle := _handle_of(self)) is None:
             return super().__repr__()
         # a handle whose transaction is over would query the database for its version
         version = "" if handle.is_ended else f", version={handle.version}"
         return f"DeltaTable({self.address!r}{version})"
 
     def __eq__(self, other: object) -> bool:
-        mine = handle_of(self)
-        theirs = handle_of(other) if isinstance(other, deltalake.DeltaTable) else None
+        mine = _handle_of(self)
+        theirs = _handle_of(other) if isinstance(other, deltalake.DeltaTable) else None
         if mine is None and theirs is None:
             return super().__eq__(other)
         if mine is None or theirs is None:
@@ -280,14 +299,86 @@ class DeltaTable(deltalake.DeltaTable):
 
     def __copy__(self) -> Self:
         state = dict(vars(self))
-        if handle_of(self) is not None:
+        if _handle_of(self) is not None:
             state["_table"] = copy.copy(self._table)  # else both would move together
         made = object.__new__(type(self))
         vars(made).update(state)
         return made
 
 
+def write_deltalake(
+    table_or_uri: str | Path | deltalake.DeltaTable,
+    data: Any,
+    *,
+    partition_by: list[str] | str | None = None,
+    mode: Literal["error", "append", "overwrite", "ignore"] = "error",
+    name: str | None = None,
+    description: str | None = None,
+    configuration: Mapping[str, str | None] | None = None,
+    schema_mode: Literal["merge", "overwrite"] | None = None,
+    storage_options: dict[str, str] | None = None,
+    predicate: str | None = None,
+    target_file_size: int | None = None,
+    writer_properties: deltalake.WriterProperties | None = None,
+    commit_properties: deltalake.CommitProperties | None = None,
+    post_commithook_properties: deltalake.PostCommitHookProperties | None = None,
+) -> None:
+    """Write data to a Delta table, creating it if it does not exist.
+
+    Plain paths and URLs go to ``deltalake`` untouched; ``deltasql://`` addresses are committed in SQL and
+    published to `_delta_log` at once.
+
+    Args:
+        table_or_uri: An address or an open table.
+        data: Anything that speaks the Arrow PyCapsule interface.
+        partition_by: Columns to partition a new table by.
+        mode: What to do with an existing table.
+        name: The new table's name in its metadata.
+        description: The new table's description.
+        configuration: The new table's properties.
+        schema_mode: How the data may change the schema.
+        storage_options: Options for the object store.
+        predicate: With ``mode="overwrite"``, replace only what matches; every new row must match.
+        target_file_size: The size of data files to aim at.
+        writer_properties: How Parquet is written.
+        commit_properties: Custom metadata and application transactions.
+        post_commithook_properties: Whether a due checkpoint is written, and the log cleaned up after it.
+
+    Example:
+        >>> write_deltalake("deltasql://sqlite//lake/meta.db?table=t&location=/lake/t", df, mode="append")
+    """
+    options: dict[str, Any] = {
+        "partition_by": partition_by,
+        "name": name,
+        "description": description,
+        "configuration": configuration,
+        "schema_mode": schema_mode,
+        "target_file_size": target_file_size,
+        "writer_properties": writer_properties,
+        "commit_properties": commit_properties,
+        "post_commithook_properties": post_commithook_properties,
+    }
+    handle = _handle_of(table_or_uri) if isinstance(table_or_uri, deltalake.DeltaTable) else None
+    if handle is None and not _is_deltasql(table_or_uri):
+        write: Any = _stock_write
+    else:
+        from deltalakedb.table.write.write import write_table as write
+    table = table_or_uri if handle is None else handle
+    write(table, data, mode=mode, storage_options=storage_options, predicate=predicate, **options)
+
+
+def _handle_of(table: deltalake.DeltaTable) -> TableHandle | None:
+    """`handle_of`, but a plain table imports nothing."""
+    if isinstance(getattr(table, "_table", None), RawDeltaTable):
+        return None
+    from deltalakedb.table.handle import handle_of
+
+    return handle_of(table)
+
+
 def use_handle(table: deltalake.DeltaTable, handle: TableHandle) -> None:
+    from deltalakedb.table.drop_in.raw_table import RawSqlTable
+
     options = handle.storage_options
     table._storage_options = None if options is None else dict(options)  # noqa: SLF001
     table._table = RawSqlTable(handle)  # type: ignore[assignment]  # noqa: SLF001
@@ -300,6 +391,6 @@ def table_of(handle: TableHandle) -> DeltaTable:
 
 
 def _required(table: deltalake.DeltaTable, name: str) -> TableHandle:
-    if (handle := handle_of(table)) is None:
+    if (handle := _handle_of(table)) is None:
         raise AttributeError(f"a plain table has no attribute {name!r}", name=name, obj=table)
     return handle

@@ -26,7 +26,7 @@ from deltalakedb.table.write.write import (
     exists,
     open_existing,
     split_options,
-    write_deltalake,
+    write_table,
 )
 from deltalakedb.table.write_locks import WORK_FOLDER
 
@@ -58,7 +58,7 @@ def try_get_deltatable(
 
 
 def _write_new(*, batch_schema: Any, **options: Any) -> None:  # noqa: ARG001 - it follows from the data
-    write_deltalake(options.pop("table_uri"), **options)
+    write_table(options.pop("table_uri"), **options)
 
 
 def _convert(*, uri: str, partition_schema: Any, **options: Any) -> None:

@@ -161,7 +161,7 @@ class DataFiles:
 
 def _foreign_places(database: Database, table: Table) -> tuple[str, ...]:
     with database.read() as session:
-        places = [f"{row[1]}/" for row in session.rows(database.sql("tables", "places"))]
+        places = [f"{row[0]}/" for row in session.rows(database.sql("tables", "locations"))]
     if (file := database.address.resolved().path) is not None:
         places.append(file)  # and what begins like it: its log and its locks
     real = RealPlaces()

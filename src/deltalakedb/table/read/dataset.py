@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial, reduce, wraps
 from operator import and_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
 
-from deltalakedb.exceptions import ArgumentTypeError, InvalidArgumentError
+from deltalakedb.exceptions import ArgumentTypeError, DeltaSqlError, InvalidArgumentError, PredicateError
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
@@ -20,6 +21,7 @@ from deltalakedb.protocol.partition import partition_columns
 from deltalakedb.protocol.paths import decode_path
 from deltalakedb.protocol.schema import Leaf, parse_schema
 from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.read.scan import arrow_schema, needs_delta_rs, scan
 from deltalakedb.table.roots import Root, reading
 
@@ -222,3 +224,98 @@ class ViewableDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow ha
             needed = list(dict.fromkeys([*self._named([filter]), *columns]))
         rows = ds.Scanner.from_dataset(files, columns=needed, **options).to_reader()
         return ds.Scanner.from_batches(rows, columns=columns, filter=filter, **options)
+
+
+class PlannedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has no types
+    """A dataset without files of its own: each scan plans in the database, by the filter of the scan.
+
+    DuckDB pushes filters and columns into ``scanner``.
+    """
+
+    _source: Source
+    _root: Root
+    #: the typed error of a scan; engines only keep its text
+    failure: DeltaSqlError | None = None
+
+    @classmethod
+    def of(cls, source: Source, root: Root) -> Self:
+        schema = arrow_schema(source.snapshot.metadata.schema_string)
+        made = cls([], schema, ds.ParquetFileFormat(), pafs.LocalFileSystem())
+        made._source, made._root = source, root
+        return made
+
+    def scanner(self, columns: Any = None, filter: Any = None, **options: Any) -> ds.Scanner:  # noqa: A002
+        try:
+            where = self._planned(filter)
+            if not needs_delta_rs(self._source.snapshot):
+                found = dataset(self._source, self._root, where=where)
+                return found.scanner(columns=columns, filter=filter, **options)
+            named = [n for n in self.schema.names if filter is not None and n in str(filter)]
+            needed = None if columns is None else [*dict.fromkeys([*columns, *named])]
+            rows = scan(self._source, self._root, where=where, columns=needed, predicate=None)
+            return ds.Scanner.from_batches(rows, columns=columns, filter=filter, **options)
+        except DeltaSqlError as error:
+            self.failure = error
+            raise
+
+    def _planned(self, expression: Any) -> Expr | None:
+        """The predicate to plan by; None if nothing is known about the filter."""
+        if expression is None or not all(map(_PLAIN_NAME.fullmatch, self.schema.names)):
+            return None
+        text = pushed_down(str(expression))
+        try:
+            return predicate_of(text, self._source.snapshot.metadata, files_only=True)
+        except PredicateError:
+            return None
+
+
+_PLAIN_NAME: Final = re.compile(r"[^\W\d]\w*")
+_TEXT: Final = r'"(?:[^"\\]|\\.)*"'
+_NUMBER: Final = r"-?\d+(?:\.\d+)?"
+_TIME: Final = r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?Z?)?"
+_COMPARISON: Final = re.compile(rf"(\w+) (==|!=|<=|>=|<|>) ({_TEXT}|{_TIME}|{_NUMBER})")
+_NULLNESS: Final = re.compile(r"(is_valid|is_null)\((\w+)(?:, \{nan_is_null=false\})?\)")
+_MEMBERSHIP: Final = re.compile(
+    r"if_else\(is_valid\((\w+)\), is_in\(\1, \{value_set=[^:\[]+(?:\[\w+\])?:\[([^\]]*)\], "
+    r"null_matching_behavior=MATCH\}\), null\[bool\]\)"
+)
+_JOINED: Final = re.compile(rf"{_TEXT}|[()]| (?:and|or) ")
+_ESCAPED: Final = {'"': '"', "\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
+
+
+def pushed_down(text: str) -> str | None:
+    """A SQL predicate that is true for every row for which a pyarrow expression, given as text, is true.
+
+    It may be true for more rows: what is not understood is left out. None if nothing is left. pyarrow has no
+    other way to look into an expression. Lists of texts are not understood, since they are not escaped.
+    """
+    if found := _MEMBERSHIP.fullmatch(text):
+        values = [value.strip() for value in found[2].split(",")]
+        known = all(re.fullmatch(f"{_TIME}|{_NUMBER}", value) for value in values)
+        return f'"{found[1]}" IN ({", ".join(map(_sql_literal, values))})' if known else None
+    if found := _NULLNESS.fullmatch(text):
+        return f'"{found[2]}" IS {"NOT " if found[1] == "is_valid" else ""}NULL'
+    if not (text.startswith("(") and text.endswith(")")):
+        return None
+    inner = text[1:-1]
+    if found := _COMPARISON.fullmatch(inner):
+        if any(escape not in _ESCAPED for escape in re.findall(r"\\(.)", found[3])):
+            return None
+        return f'"{found[1]}" {found[2].replace("==", "=")} {_sql_literal(found[3])}'
+    depth = 0
+    for mark in _JOINED.finditer(inner):
+        depth += {"(": 1, ")": -1}.get(mark[0], 0)
+        if depth == 0 and mark[0] in (" and ", " or "):
+            sides = [pushed_down(side) for side in (inner[: mark.start()], inner[mark.end() :])]
+            known_sides = [f"({side})" for side in sides if side is not None]
+            if mark[0] == " or ":
+                return " OR ".join(known_sides) if len(known_sides) == 2 else None
+            return " AND ".join(known_sides) or None
+    return None
+
+
+def _sql_literal(text: str) -> str:
+    if text.startswith('"'):
+        text = re.sub(r"\\(.)", lambda escape: _ESCAPED[escape[1]], text[1:-1]).replace("'", "''")
+        return f"'{text}'"
+    return text if re.fullmatch(_NUMBER, text) else f"'{text}'"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import deltalake
@@ -24,8 +24,9 @@ from deltalakedb.protocol.partition import partition_columns
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
 from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
-from deltalakedb.protocol.stats_columns import Group, nested, stats_columns
+from deltalakedb.protocol.stats_columns import Group, LeafColumns, StatsColumns, nested, stats_columns
 from deltalakedb.storage.local import translated
+from deltalakedb.table.arguments import names_of, sql_text
 from deltalakedb.table.roots import Root, ScratchFolder, reading, store_for
 from deltalakedb.table.scratch import ErrorContext, translate_errors, with_safe_stats
 from deltalakedb.table.sources import Source, SqlSource
@@ -155,11 +156,19 @@ def scan(
     columns: list[str] | None,
     predicate: str | None,
     large: bool = False,
+    few: bool = False,
+    adds: Iterable[Add] | None = None,
 ) -> pa.RecordBatchReader:
-    """Rows through delta-rs: right for every feature that delta-rs reads."""
+    """Rows through delta-rs: right for every feature that delta-rs reads.
+
+    ``few``: only some rows will be read, so delta-rs gets the files in groups, the first one small.
+    ``adds``: only the rows of these files.
+    """
     whole = arrow_schema(source.snapshot.metadata.schema_string, large=large)
     schema = whole if columns is None else pa.schema([whole.field(c) for c in known(columns, whole)])
-    groups, snapshot = root.groups(source.adds(where)), source.snapshot
+    found = source.adds(where) if adds is None else iter(adds)
+    groups = _growing_groups(found) if few else root.groups(found)
+    snapshot = source.snapshot
 
     def rows(adds: list[Add]) -> Iterator[pa.RecordBatch]:
         return guarded(scan_files(snapshot, adds, root, schema, predicate), adds, root, snapshot.version)
@@ -178,6 +187,29 @@ def scan_files(
     with translate_errors(ErrorContext(root.table, root.location, snapshot.version, snapshot.metadata)):
         found = table.raw.scan(columns=schema.names, predicate=predicate)
     return conformed(pa.RecordBatchReader.from_stream(found), schema, table)
+
+
+def _growing_groups(adds: Iterator[Add]) -> Iterator[list[Add]]:
+    """Files in groups, the first of one file and each of eight times as many; at least one, perhaps empty."""
+    size = 1
+    yield list(islice(adds, size))
+    while group := list(islice(adds, size := 8 * size)):
+        yield group
+
+
+def first_rows(
+    table: TableHandle, limit: int, *, columns: list[str] | None, predicate: str | None
+) -> pa.Table:
+    """At most so many rows that meet a predicate, from as few files as possible."""
+    names, where = names_of(columns), table.where(sql_text(predicate))
+    rows = scan(table.source, table.root, where=where, columns=names, predicate=predicate, few=True)
+    found: list[pa.RecordBatch] = []
+    while (left := limit - sum(b.num_rows for b in found)) > 0:
+        try:
+            found.append(rows.read_next_batch().slice(0, left))
+        except StopIteration:
+            break
+    return pa.Table.from_batches(found, rows.schema)
 
 
 def conformed(reader: pa.RecordBatchReader, schema: pa.Schema, *held: RawTable) -> Iterator[pa.RecordBatch]:
@@ -223,16 +255,22 @@ def partitions(source: Source, where: Expr | None) -> Sequence[dict[str, str | N
     return list(seen.values())
 
 
-_ADD_COLUMNS: Final = ("path", "size", "modification_time", "stats", "partition_values")
+_ADD_COLUMNS: Final = ("path", "size", "modification_time", "partition_values")
 
 
 def add_actions(source: Source, *, flatten: bool) -> pa.Table:
     """One row a live file, with statistics and partition values, as stock's ``get_add_actions`` has them."""
-    found, metadata = source.scan(_ADD_COLUMNS), source.snapshot.metadata
+    metadata = source.snapshot.metadata
     schema = parse_schema(metadata.schema_string)
-    stats = stats_columns(
-        found.column("stats"), stats_leaves(schema, metadata.partition_columns, metadata.configuration)
-    )
+    leaves = stats_leaves(schema, metadata.partition_columns, metadata.configuration)
+    stats: StatsColumns | LeafColumns
+    if flatten:
+        found, stats = source.statistics(_ADD_COLUMNS, leaves)
+        masks: tuple[Group, Group, Group] = {}, {}, {}
+    else:
+        found = source.scan((*_ADD_COLUMNS, "stats"))
+        stats = stats_columns(found.column("stats"), leaves)
+        masks = stats.no_nulls, stats.no_lows, stats.no_highs
     columns: dict[str, Any] = {
         "path": found.column("path"),
         "size_bytes": found.column("size"),
@@ -240,9 +278,9 @@ def add_actions(source: Source, *, flatten: bool) -> pa.Table:
         "num_records": stats.num_records,
     }
     groups: dict[str, tuple[Group, Group]] = {
-        "null_count": (stats.nulls, stats.no_nulls),
-        "min": (stats.lows, stats.no_lows),
-        "max": (stats.highs, stats.no_highs),
+        "null_count": (stats.nulls, masks[0]),
+        "min": (stats.lows, masks[1]),
+        "max": (stats.highs, masks[2]),
         "partition": (_partitions(found, metadata), {}),
     }
     for name, (group, lacking) in groups.items():

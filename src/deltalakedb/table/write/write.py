@@ -17,7 +17,7 @@ import deltalake
 import pyarrow as pa
 from deltalake import CommitProperties, Transaction
 
-from deltalakedb.address import Address, is_deltasql, parse_address
+from deltalakedb.address import Address, parse_address
 from deltalakedb.commit.request import NewTable
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
@@ -26,6 +26,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     SchemaError,
     TableExistsError,
+    TableFolderMissingError,
     TableMissingError,
     UnsupportedFeatureError,
     UnsupportedOperationError,
@@ -57,7 +58,6 @@ from deltalakedb.table.handle import (
     WriteIntent,
     commit,
     commit_info,
-    handle_of,
 )
 from deltalakedb.table.locations import normal_location, place_for
 from deltalakedb.table.roots import delete_new_files, root_at
@@ -356,68 +356,22 @@ def exists(table: TableHandle) -> TableExistsError:
 _stock: Any = deltalake.write_deltalake  # its overloads are split by mode
 
 
-def write_deltalake(
-    table_or_uri: str | Path | deltalake.DeltaTable,
+def write_table(
+    table_or_uri: str | Path | TableHandle,
     data: Any,
     *,
-    partition_by: list[str] | str | None = None,
     mode: Mode = "error",
-    name: str | None = None,
-    description: str | None = None,
-    configuration: Mapping[str, str | None] | None = None,
-    schema_mode: Literal["merge", "overwrite"] | None = None,
     storage_options: dict[str, str] | None = None,
     predicate: str | None = None,
-    target_file_size: int | None = None,
-    writer_properties: deltalake.WriterProperties | None = None,
-    commit_properties: deltalake.CommitProperties | None = None,
-    post_commithook_properties: deltalake.PostCommitHookProperties | None = None,
+    **options: Any,
 ) -> None:
-    """Write data to a Delta table, creating it if it does not exist.
-
-    Plain paths and URLs go to ``deltalake`` untouched; ``deltasql://`` addresses are committed in SQL and
-    published to `_delta_log` at once.
-
-    Args:
-        table_or_uri: An address or an open table.
-        data: Anything that speaks the Arrow PyCapsule interface.
-        partition_by: Columns to partition a new table by.
-        mode: What to do with an existing table.
-        name: The new table's name in its metadata.
-        description: The new table's description.
-        configuration: The new table's properties.
-        schema_mode: How the data may change the schema.
-        storage_options: Options for the object store.
-        predicate: With ``mode="overwrite"``, replace only what matches; every new row must match.
-        target_file_size: The size of data files to aim at.
-        writer_properties: How Parquet is written.
-        commit_properties: Custom metadata and application transactions.
-        post_commithook_properties: Whether a due checkpoint is written, and the log cleaned up after it.
-
-    Example:
-        >>> write_deltalake("deltasql://sqlite//lake/meta.db?table=t&location=/lake/t", df, mode="append")
-    """
-    options: dict[str, Any] = {
-        "partition_by": partition_by,
-        "name": name,
-        "description": description,
-        "configuration": configuration,
-        "schema_mode": schema_mode,
-        "target_file_size": target_file_size,
-        "writer_properties": writer_properties,
-        "commit_properties": commit_properties,
-        "post_commithook_properties": post_commithook_properties,
-    }
-    handle = handle_of(table_or_uri) if isinstance(table_or_uri, deltalake.DeltaTable) else None
-    if handle is None and not is_deltasql(table_or_uri):
-        _stock(table_or_uri, data, mode=mode, storage_options=storage_options, predicate=predicate, **options)
-        return
+    """``write_deltalake`` on a SQL-backed table: an address, or an open table's handle."""
     mode = cast("Mode", known_mode(mode))
-    if handle is not None:
-        handle.use_options(storage_options)
-        handle.refresh()
+    if isinstance(table_or_uri, TableHandle):
+        table_or_uri.use_options(storage_options)
+        table_or_uri.refresh()
         if mode != "ignore":
-            write_to(handle, arrow_source(data), mode=mode, predicate=predicate, **options)
+            write_to(table_or_uri, arrow_source(data), mode=mode, predicate=predicate, **options)
         return
     address = parse_address(str(table_or_uri))
     if mode == "ignore" and (table := open_existing(address, storage_options)) is not None:
@@ -468,7 +422,8 @@ def _append_remembered(
         if check is None:
             table.require_writable()
         done = append(table, data, options, hooks=hooks, check=check)
-    except (ConflictError, SchemaError, TableMissingError) as error:
+    except (ConflictError, SchemaError, TableMissingError, TableFolderMissingError) as error:
+        # the table may have been changed, dropped or moved
         cache_of(database).tables.pop(address.table, None)
         if error.context.get("dropped"):
             raise  # the caller did not mean to create a new table in a new catalog

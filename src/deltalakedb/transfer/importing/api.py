@@ -121,7 +121,7 @@ def import_with(path: str, uri: str, options: ImportOptions, *, catch_up: bool) 
         table=name,
         version=known.head.version,
         suggestion="catch_up=True (--catch-up) imports the commits that were made since; "
-        "`deltasql rollback` undoes the import",
+        f"`deltasql import --undo {name}` undoes the import",
     )
 
 

@@ -43,6 +43,7 @@ from deltalakedb.protocol.actions import (
     Txn,
     decode_commit,
 )
+from deltalakedb.protocol.arrow_values import joined_lines
 from deltalakedb.protocol.commit_rules import check_locations, check_unique_files
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest
 from deltalakedb.protocol.json_text import encode_json
@@ -50,7 +51,7 @@ from deltalakedb.protocol.packs import path_hashes
 from deltalakedb.protocol.paths import TablePaths, canonical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.protocol.actions import Action, FileKey
@@ -115,10 +116,10 @@ def add_usual_files(
 
 def check_paths(paths: pa.Array, allowed: TablePaths) -> None:
     """Check that paths may be those of data files; one check over all says whether each must be looked at."""
-    texts = paths.to_pylist()
-    joined = "\n".join(["", *texts, ""])
-    if any(mark in joined for mark in ("%", ":", "..", "\0", "\\", "\n/", "\n\n")):
-        for path in texts:
+    content = memoryview(joined_lines(paths)).tobytes()
+    odd = any(mark in content for mark in (b"%", b":", b"..", b"\0", b"\\"))
+    if odd or pc.any(pc.or_(pc.starts_with(paths, "/"), pc.equal(paths, ""))).as_py():
+        for path in paths.to_pylist():
             allowed.resolve(path)
 
 
@@ -255,11 +256,16 @@ class PreparedWindow:
     files: tuple[FileBatch, ...]
     removes: tuple[Remove, ...]
 
+    def numbered(self) -> Iterator[tuple[int, FileBatch]]:
+        """The files with the first sequence number of each batch."""
+        begin = self.begin
+        for batch in self.files:
+            yield begin, batch
+            begin += batch.num_files
 
-def prepare(
-    window: Window, version: int, layout: Layout, seen: Callable[[int, FileBatch], None] | None = None
-) -> PreparedWindow:
-    """Make the rows and packs of a window; ``seen`` gets its files with their statistics."""
+
+def prepare(window: Window, version: int, layout: Layout, *, keep_stats: bool = False) -> PreparedWindow:
+    """Make the rows and packs of a window; packed files lose their statistics unless these are kept."""
     files: list[FileBatch] = []
     waiting: list[FileBatch] = []
 
@@ -269,10 +275,7 @@ def prepare(
             return
         made = layout.pack(_joined(waiting))
         waiting.clear()
-        if seen is not None:
-            seen(window.begin + sum(batch.num_files for batch in files), made)
-        # packs hold the statistics
-        files.append(replace(made, stats=pa.nulls(made.num_files)) if made.packs else made)
+        files.append(made if keep_stats or not made.packs else made.without_stats())
 
     adds: list[tuple[int, Add]] = []
     removes: list[Remove] = []
@@ -313,8 +316,8 @@ def _joined(batches: Sequence[FileBatch]) -> FileBatch:
 def write_window(session: Session, table_id: int, version: int, window: PreparedWindow) -> tuple[Counts, int]:
     """Write a window's files; returns what they count to, and how many file actions there were."""
     counts = Counts()
-    for batch in window.files:
-        write_batch(session, table_id, window.begin + counts.num_files, batch)
+    for begin, batch in window.numbered():
+        write_batch(session, table_id, begin, batch)
         counts.add(batch.counts)
     rows = FileRows(session, table_id, window.begin + counts.num_files)
     for remove in window.removes:

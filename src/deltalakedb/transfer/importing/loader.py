@@ -6,7 +6,8 @@ import time
 from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Window
 from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions, iter_pieces, iter_state
@@ -34,6 +35,7 @@ from deltalakedb.transfer.importing.encoding import (
 )
 from deltalakedb.transfer.importing.options import LoadEngine, peak_bytes
 from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
+from deltalakedb.transfer.importing.second_process import in_second_process
 from deltalakedb.transfer.reports import ImportPlan, ImportProgress
 
 if TYPE_CHECKING:
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
 
 #: makes batches of commits ready, in their order, from the layout before the first one
 Tails: TypeAlias = "Callable[[LoadTask, Sequence[range], Layout], Iterator[ReadyTail | LargeCommit]]"
+
+#: a checkpoint with more rows is encoded by a second process, which takes half a second to start
+SECOND_PROCESS_FROM: Final = 100_000
 
 
 class TornCheckpointError(LogCorruptError):
@@ -98,8 +103,8 @@ class LoadTask:
     lease: Lease
     on_progress: Callable[[ImportProgress], None]
     rate_limit: int = 0
-    #: gets the files of the base as they are read, by their first sequence number
-    seen: Callable[[int, FileBatch], None] | None = None
+    #: gets the files of the base as they are read, with the first sequence number of each batch
+    seen: Callable[[Iterator[tuple[int, FileBatch]]], None] | None = None
 
     @property
     def paths(self) -> TablePaths:
@@ -158,6 +163,18 @@ def ready_tails(
         ready = ready_tail(task, versions, layout)
         layout = layout.after(ready.metadata)
         yield ready
+
+
+def _prepared(
+    windows: Callable[[], Iterator[Window]],
+    begun: frozenset[int],
+    version: int,
+    layout: Layout,
+    keep_stats: bool,
+) -> Iterator[PreparedWindow]:
+    """The windows that are not loaded yet, encoded; none is kept in memory while the next one is made."""
+    missing = filter(lambda window: window.begin not in begun, windows())
+    return map(partial(prepare, version=version, layout=layout, keep_stats=keep_stats), missing)
 
 
 class LocalEngine(LoadEngine):
@@ -244,22 +261,28 @@ class _Load:
         after = 0
         while after in self._begun:
             after += self._plan.batch_size
-        missing = (w for w in self._windows(after) if w.begin not in self._begun)
-        version, layout = self._plan.first_version, self._task.layout()
+        plan, version, seen = self._plan, self._plan.first_version, self._task.seen
         try:
-            for window in ahead(prepare(w, version, layout, self._task.seen) for w in missing):
+            windows = partial(self._state_windows, after)
+            if plan.base == "checkpoint":
+                scan = CheckpointScan(self._store, base_checkpoint(self._listing, plan))
+                windows = partial(scan.windows, plan.batch_size, after=after)
+            make = partial(
+                _prepared, windows, frozenset(self._begun), version, self._task.layout(), seen is not None
+            )
+            is_large = plan.base == "checkpoint" and plan.base_rows - after > SECOND_PROCESS_FROM
+            for window in in_second_process(make) if is_large else ahead(make()):
+                if seen is not None:
+                    seen(window.numbered())
                 self._count(self._task.write_window(window))
                 self._next_seq = max(self._next_seq, window.end)
+                del window  # before the next one comes
         except LogCorruptError as error:
             raise TornCheckpointError.of(error, version) from error
 
-    def _windows(self, after: int) -> Iterator[Window]:
-        """The first version's files, from the position ``after`` on."""
+    def _state_windows(self, after: int) -> Iterator[Window]:
+        """The first version's files if it has no checkpoint, from the position ``after`` on."""
         plan, reader = self._plan, self._task.reader
-        if plan.base == "checkpoint":
-            scan = CheckpointScan(self._store, base_checkpoint(self._listing, plan))
-            yield from scan.windows(plan.batch_size, after=after)
-            return
         actions: list[Action] = [*reader.tombstones(plan.first_version), *reader.files(plan.first_version)]
         for begin in range(after, len(actions), plan.batch_size):
             part = actions[begin : begin + plan.batch_size]

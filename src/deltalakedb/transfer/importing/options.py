@@ -15,7 +15,7 @@ from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError
 from deltalakedb.metastore import imports, leases
 from deltalakedb.settings import get_config
 from deltalakedb.table.locations import normal_location
-from deltalakedb.transfer.reports import FILE_LEVELS, ImportProgress, Level
+from deltalakedb.transfer import FILE_LEVELS, Level
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.protocol.digest import FileDigest
     from deltalakedb.transfer.importing.loader import LoadTask
+    from deltalakedb.transfer.reports import ImportProgress
     from deltalakedb.transfer.verifying.data_rows import RowDigest
 
 logger = logging.getLogger(__name__)
@@ -216,8 +217,23 @@ def location_lease(database: Database, location: str) -> AbstractContextManager[
     return leases.leased(database, imports.lease_name(location), work=work, ttl_ms=imports.LEASE_MS)
 
 
+class _Together:
+    """The most memory that this process and a second one held at the same time."""
+
+    peak = 0
+
+
+def note_second_peak(size: int) -> None:
+    """Record the most memory that the second process of an import has held so far."""
+    _Together.peak = max(_Together.peak, _own_peak() + size)
+
+
 def peak_bytes() -> int:
-    """The most memory that this process ever held."""
+    """The most memory that this process ever held, with that of a second one that encoded files."""
+    return max(_own_peak(), _Together.peak)
+
+
+def _own_peak() -> int:
     if _STATUS.exists():  # getrusage counts what the parent held before it became this program
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):

@@ -139,7 +139,7 @@ class Import:
             suggestion = (
                 "the table is not visible, and the loaded batches are kept: restore missing data files and "
                 "import again, or import with a lower verification level; "
-                f"`deltasql rollback {self._name}` deletes the loaded batches"
+                f"`deltasql import --undo {self._name}` deletes the loaded batches"
             )
             self._record_error(message)
         else:
@@ -180,7 +180,8 @@ class Import:
             raise InvalidArgumentError(
                 f"the import was started with history={plan.history!r}, not {self._options.history!r}",
                 table=self._name,
-                suggestion=f"resume it without this option, or undo it: `deltasql rollback {self._name}`",
+                suggestion="resume it without this option, or undo it: "
+                f"`deltasql import --undo {self._name}`",
             )
         self._plan = self._choose_engine(plan)
 
@@ -291,7 +292,7 @@ class Import:
             raise VerificationError(
                 f"the receipts record {head.num_files} files, but the catalog has {report.num_files}",
                 table=self._name,
-                suggestion=f"undo the import with `deltasql rollback {self._name}`, then import again",
+                suggestion=f"undo the import with `deltasql import --undo {self._name}`, then import again",
             )
         details = {"phases": self._phases, "level": report.level, "resumed": self._resumed}
         with self._database.write() as session:

@@ -34,14 +34,15 @@ from deltalakedb.protocol.actions import (
     meaning,
     meaning_of,
 )
-from deltalakedb.protocol.arrow_values import int_array, int_values
+from deltalakedb.protocol.arrow_values import int_array, int_values, text_scalar
 from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, bucket_of
 from deltalakedb.protocol.json_text import decode_json
-from deltalakedb.protocol.packs import decode_block, path_hashes
+from deltalakedb.protocol.packs import decode_block
 from deltalakedb.protocol.paths import canonical_path, encode_path, path_hash
 from deltalakedb.protocol.stats import parse_stats
+from deltalakedb.transfer import LEVELS, Level
 from deltalakedb.transfer.importing.options import EngineOptions, memory_bound, require_one_of
-from deltalakedb.transfer.reports import LEVELS, Level, VerifyReport
+from deltalakedb.transfer.reports import VerifyReport
 from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay, digest_row
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ _ONLY_IN_LOG = "the log has a file that the catalog does not"
 _ONLY_IN_CATALOG = "the catalog has a file that the log does not"
 #: metadata, protocol, txns and domains, by kind of action and application id or domain
 SmallState: TypeAlias = dict[tuple[str, str], Any]
+#: files whose fields are hashed at once
+_TOGETHER = 8_192
 #: maximum number of differences in a report
 _LISTED = 100
 
@@ -217,25 +220,47 @@ class LoadProof:
             return None  # the load meets the same error, or reads an older checkpoint
         return None if found is None or found[0].base != first_version else cls(found[1])
 
-    def add(self, begin: int, batch: FileBatch) -> None:
-        """Take in the files of the base that get the sequence numbers from ``begin`` on."""
-        if not batch.num_files:
-            return
+    def add(self, files: Iterable[tuple[int, FileBatch]]) -> None:
+        """Take in files of the base, with the first sequence number of each batch."""
+        for begin, batch in files:
+            if batch.num_files:
+                self._add(begin, batch)
+
+    def _add(self, begin: int, batch: FileBatch) -> None:
         self._ranges.append((begin, digests.sums_of(batch)))
-        blocks = [decode_block(data) for pack in batch.packs for data in pack.blocks.values()]
-        self._whole &= not blocks or pa.concat_arrays(blocks).equals(batch.stats)
-        columns, keep = batch.columns, np.ones(batch.num_files, bool)
-        hashes = path_hashes(columns["path"]).astype(np.int64)
-        for at in np.flatnonzero(np.isin(hashes, self._hashes)).tolist():
-            path, vector = (columns[name][at].as_py() for name in ("path", "dv_id"))
-            keep[at] = (canonical_path(path), vector) not in self._changed
+        at = 0
+        for data in (data for pack in batch.packs for _, data in sorted(pack.blocks.items())):
+            block = decode_block(data)
+            self._whole &= block.equals(batch.stats[at : at + len(block)])
+            at += len(block)
+        self._whole &= at in (0, batch.num_files)
+        columns, hashes = batch.columns, batch.path_hashes().astype(np.int64)
         names = ("path", "dv_id", "size", "modification_time", "partition_values")
-        texts = pc.binary_join_element_wise(
-            *(columns[name].cast(pa.string()) for name in names), pc.fill_null(batch.stats, ""), SEPARATOR
-        ).cast(pa.binary())
-        left = int_array(np.flatnonzero(keep))
-        self._digest.add_texts(hashes[keep], int_values(columns["size"])[keep], texts.take(left).to_pylist())
-        self._unchanged += len(left)
+        stats = pc.fill_null(batch.stats, text_scalar("")) if batch.stats.null_count else batch.stats
+        fields = [*(columns[name].cast(pa.string()) for name in names), stats]
+        sizes = int_values(columns["size"])
+        for at in range(0, len(sizes), _TOGETHER):  # few at a time: all fields are copied twice
+            part = slice(at, at + _TOGETHER)
+            _add_fields(self._digest, hashes[part], sizes[part], [field[part] for field in fields])
+        changed = [at for at in self._likely(hashes) if self._is_changed(columns, at)]
+        if changed:
+            gone, left_out = np.array(changed), FileDigest()
+            taken = [field.take(int_array(gone)) for field in fields]
+            _add_fields(left_out, hashes[gone], sizes[gone], taken)
+            self._digest.subtract(left_out)
+        self._unchanged += len(sizes) - len(changed)
+
+    def _likely(self, hashes: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
+        """The positions of hashes that a changed file has too."""
+        if not len(self._hashes):
+            return []
+        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        found: list[int] = np.flatnonzero(self._hashes[at] == hashes).tolist()
+        return found
+
+    def _is_changed(self, columns: Mapping[str, pa.Array], at: int) -> bool:
+        path, vector = (columns[name][at].as_py() for name in ("path", "dv_id"))
+        return (canonical_path(path), vector) in self._changed
 
     def report(self, subject: Subject) -> VerifyReport | None:
         """The report of level ``digest`` if the catalog holds what was read; None if something differs."""
@@ -261,20 +286,32 @@ class LoadProof:
     def _holds(self, subject: Subject) -> bool:
         database, table_id = subject.database, subject.table.table_id
         live = 0
-        for begin, wanted in self._ranges:
-            found, removed = digests.range_sums(database, table_id, begin, wanted.count)
-            if found != wanted:
+        with ThreadPoolExecutor(2, thread_name_prefix="deltasql-verify") as pool:
+            whole = pool.submit(digests.has_whole_packs, database, table_id)
+            sums = pool.map(lambda r: digests.range_sums(database, table_id, r[0], r[1].count), self._ranges)
+            for (_, wanted), (found, removed) in zip(self._ranges, sums, strict=True):
+                if found != wanted:
+                    return False
+                live += found.count - removed
+                subject.tick()
+            if not self._whole or live != self._unchanged or not whole.result():
                 return False
-            live += found.count - removed
-            subject.tick()
-        if not self._whole or live != self._unchanged or not digests.has_whole_packs(database, table_id):
-            return False
         with database.read() as session:
             paths = {path for path, _ in self._changed}
             known = files.live_files(session, table_id, [encode_path(path) for path in paths])
             ids = {key: known[key][0] for key in self._changed & known.keys()}
             stored = {add.key: digest_row(add) for add in files.read_some(session, list(ids.values()))}
         return stored == {key: digest_row(add) for key, add in self._tail.files.items()}
+
+
+def _add_fields(
+    digest: FileDigest,
+    hashes: np.ndarray[Any, np.dtype[np.int64]],
+    sizes: np.ndarray[Any, np.dtype[np.int64]],
+    fields: Sequence[pa.Array],
+) -> None:
+    texts = pc.binary_join_element_wise(*fields, text_scalar(SEPARATOR)).cast(pa.binary())
+    digest.add_texts(hashes, sizes, texts.to_pylist())
 
 
 def _differences(subject: Subject, level: Level, facts: dict[str, Any]) -> Iterator[Difference]:

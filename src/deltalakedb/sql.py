@@ -1,0 +1,301 @@
+"""SQL over the data tables and the metadata views of a catalog, by DuckDB or DataFusion; it only reads."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+
+from deltalakedb.exceptions import DeltaError, DeltaSqlError, InvalidArgumentError, QueryError
+from deltalakedb.extras import available, require
+from deltalakedb.metastore.user_sql import first_word
+from deltalakedb.table.handle import handle_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from deltalakedb.table.drop_in.delta_table import DeltaTable
+    from deltalakedb.table.read.dataset import PlannedDataset
+    from deltalakedb.table.transaction import Transaction
+
+SqlEngine = Literal["auto", "duckdb", "datafusion"]
+#: the views that queries may name, by the prefix of their names
+VIEW_PREFIX: Final = "dl_v_"
+_TABLE_NAMES: Final = "SELECT name FROM dl_v_tables ORDER BY name"
+_SHOW_TABLES: Final = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
+#: texts and comments, in which names do not count
+_TEXTS: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_NAME: Final = r'(?:"(?:[^"]|"")+"|[^\W\d]\w*)'
+_NAMES: Final = re.compile(rf"{_NAME}(?:\s*\.\s*{_NAME})*")
+_PARENTHESES: Final = re.compile(r"\([^()]*\)")
+_WORD: Final = re.compile(r"[^\W\d]\w*")
+_QUERY_WORDS: Final = frozenset(
+    {"select", "with", "values", "from", "table", "explain", "describe", "desc", "show", "summarize", "pivot",
+     "unpivot"}
+)  # fmt: skip
+_CHANGES: Final = frozenset(
+    {"alter", "attach", "begin", "call", "commit", "copy", "create", "delete", "detach", "drop", "export",
+     "insert", "install", "load", "merge", "pragma", "rollback", "set", "truncate", "update", "vacuum"}
+)  # fmt: skip
+_READ_ONLY: Final = "`deltasql write`, `deltasql alter` and the other commands change tables"
+#: what DuckDB and DataFusion put before what happened
+_KIND: Final = re.compile(
+    r"^(?:[A-Z]\w+ Error|Error during planning|SQL error|Schema error|Execution error): "
+)
+_MISSING: Final = re.compile(
+    r"Table with name (?P<duckdb>\S+) does not exist|table '(?P<datafusion>[^']+)' not found", re.IGNORECASE
+)
+
+
+def run_sql(
+    sql: str,
+    snapshot: Transaction,
+    *,
+    engine: SqlEngine = "auto",
+    version_of: Callable[[str], int | None] = lambda _: None,
+) -> pa.RecordBatchReader:
+    """Run a query over the tables and views of a snapshot; only those that the query names are opened.
+
+    Args:
+        sql: The query. A table is named as in the catalog, ``sales.orders`` or ``"sales.orders"``.
+        snapshot: The catalog at one moment; it may end before the rows are read.
+        engine: ``duckdb``, ``datafusion``, or DuckDB if it is installed.
+        version_of: The version of a table to read; None for the snapshot's.
+
+    Raises:
+        QueryError: The query is wrong, or is not a query.
+        TableMissingError: The query names a table that the catalog does not have.
+    """
+    if engine not in ("auto", "duckdb", "datafusion"):
+        raise InvalidArgumentError(f"unknown engine {engine!r}", suggestion="use auto, duckdb or datafusion")
+    require_query(sql)
+    if _SHOW_TABLES.fullmatch(sql):
+        sql = _TABLE_NAMES
+    known: list[str] = snapshot.query(_TABLE_NAMES).column("name").to_pylist()
+    names = _named(sql, known)
+    tables = {name: snapshot.table(name, version=version_of(name)) for name in names}
+    views = {name: _view(snapshot, name) for name in _named_views(sql)}
+    by_duckdb = engine == "duckdb" or (engine == "auto" and available("duckdb"))
+    try:
+        return (_by_duckdb if by_duckdb else _by_datafusion)(sql, tables, views)
+    except QueryError as error:
+        if (missing := _missing_table(error)) is None:
+            raise
+        snapshot.table(missing)  # the error suggests similar names
+        raise InvalidArgumentError(
+            f"the table {missing} is in the catalog, but the query does not name it exactly",
+            suggestion=f'write the name in double quotes: "{missing}"',
+        ) from error
+
+
+def require_query(sql: str) -> None:
+    """Raise QueryError unless a text is a query: one that only reads."""
+    if not isinstance(sql, str) or not sql.strip(" \t\r\n;"):
+        raise QueryError("the query is empty", suggestion='write one, such as "SELECT * FROM dl_v_tables"')
+    word = first_word(sql)
+    plain, before = _TEXTS.sub("''", sql), ""
+    while before != plain:  # what is inside parentheses is a part of the statement
+        before, plain = plain, _PARENTHESES.sub(" ", plain)
+    if ";" in plain.strip(" \t\r\n;"):
+        raise QueryError("only one query can run at a time", suggestion="run them one after another")
+    words = {found.lower() for found in _WORD.findall(re.sub(r'"(?:[^"]|"")*"', " ", plain))}
+    if changes := words & _CHANGES:
+        raise QueryError(
+            f"`sql` only reads, and this statement has {min(changes).upper()}", suggestion=_READ_ONLY
+        )
+    if word not in _QUERY_WORDS:
+        raise QueryError(
+            f"a query does not begin with {word.upper() or repr(sql.strip()[:10])}",
+            suggestion=f"begin with one of {', '.join(sorted(_QUERY_WORDS)).upper()}; `sql` only reads",
+        )
+
+
+def _chains(sql: str) -> Iterator[str]:
+    """Every dotted name in a query, and its beginnings: a column may follow a table's name."""
+    for chain in _NAMES.findall(_TEXTS.sub(" ", sql)):
+        parts = [
+            part[1:-1].replace('""', '"') if part[0] == '"' else part for part in re.findall(_NAME, chain)
+        ]
+        for end in range(len(parts), 0, -1):
+            yield ".".join(parts[:end])
+
+
+def _named(sql: str, known: Iterable[str]) -> list[str]:
+    """The tables that a query may name; as in SQL, the case of a name does not matter."""
+    found = set(_chains(sql))
+    folded = {name.lower() for name in found}
+    near = [name for name in known if name.lower() in folded]
+    exact = {name.lower(): name for name in near if name in found}
+    for name in near:
+        if (chosen := exact.setdefault(name.lower(), name)) != name and (
+            name in found or chosen not in found
+        ):
+            raise QueryError(
+                f"the tables {chosen} and {name} differ only in case: a query cannot tell them apart",
+                suggestion="name one of them, exactly as it is spelled",
+            )
+    return sorted(exact.values())
+
+
+def _named_views(sql: str) -> list[str]:
+    return sorted({n.lower() for n in _chains(sql) if n.lower().startswith(VIEW_PREFIX) and "." not in n})
+
+
+def _view(snapshot: Transaction, name: str) -> pa.Table:
+    try:
+        found = snapshot.query(f'SELECT * FROM "{name}"')  # noqa: S608 - a name of word characters
+    except DeltaSqlError as error:
+        raise QueryError(
+            f"there is no metadata view {name}", suggestion="docs/reference/views.md lists the views"
+        ) from error
+    # a column without any value has no type yet
+    types = [pa.string() if pa.types.is_null(field.type) else field.type for field in found.schema]
+    return found.cast(pa.schema(list(zip(found.column_names, types, strict=True))))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _by_duckdb(sql: str, tables: dict[str, DeltaTable], views: dict[str, pa.Table]) -> pa.RecordBatchReader:
+    duckdb = require("duckdb", "duckdb", "queries by DuckDB")
+    from deltalakedb.table.read.dataset import PlannedDataset
+
+    settings = {"python_enable_replacements": "false", "autoinstall_known_extensions": "false"}
+    connection = duckdb.connect(":memory:", config=settings)
+    datasets: list[PlannedDataset] = []
+    try:
+        for name, view in views.items():
+            connection.register(name, view)
+        for name, table in tables.items():
+            if (handle := handle_of(table)) is None:
+                continue
+            datasets.append(PlannedDataset.of(handle.source, handle.root))
+            _register(connection, name, f"dl_data_{len(datasets)}", datasets[-1], duckdb.Error)
+        found = connection.sql(sql.strip(" \t\r\n;"))
+        if found is None:
+            raise QueryError("the statement has no result", suggestion=_READ_ONLY)
+        reader = found.to_arrow_reader(10_000)
+        return pa.RecordBatchReader.from_batches(
+            reader.schema, _duckdb_batches(reader, connection, datasets, tables.values(), duckdb.Error)
+        )
+    except duckdb.Error as error:
+        connection.close()
+        raise _failed(error, datasets) from error
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _register(
+    connection: Any, name: str, data_name: str, data: PlannedDataset, errors: type[Exception]
+) -> None:
+    """Give a table its name: quoted as a whole, and with up to two dots also as written."""
+    connection.register(data_name, data)
+    rows = f"AS SELECT * FROM temp.main.{data_name}"  # noqa: S608 - a name of ours
+    connection.execute(f"CREATE VIEW {_quoted(name)} {rows}")
+    parts = list(map(_quoted, name.split(".")))
+    if not 2 <= len(parts) <= 3:
+        return
+    with suppress(errors):  # a name that DuckDB keeps for itself still works as one quoted name
+        if len(parts) == 3:
+            connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {parts[0]}")
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(parts[:-1])}")
+        connection.execute(f"CREATE VIEW {'.'.join(parts)} {rows}")
+
+
+def _duckdb_batches(
+    reader: pa.RecordBatchReader,
+    connection: Any,
+    datasets: Sequence[PlannedDataset],
+    tables: Iterable[DeltaTable],
+    errors: type[Exception],
+) -> Iterator[pa.RecordBatch]:
+    try:
+        with ExitStack() as stack:
+            for handle in filter(None, map(handle_of, tables)):
+                stack.enter_context(handle.reading())
+            yield from reader
+    except (errors, pa.ArrowException) as error:
+        raise _failed(error, datasets) from error
+    finally:
+        del reader
+        connection.close()
+
+
+def _failed(error: Exception, datasets: Iterable[PlannedDataset] = ()) -> DeltaSqlError:
+    """The typed error: that of a table that could not be read, or one about the query."""
+    for dataset in datasets:
+        if dataset.failure is not None:
+            return dataset.failure
+    lines = [line.strip() for line in str(error).splitlines()]
+    text = _KIND.sub("", lines[0] if lines else "").strip() or "no details"
+    hint = next((line for line in lines[1:] if line.startswith(("Did you mean", "Candidate bindings"))), None)
+    parser = re.fullmatch(r'ParserError\("(.*)"\)', text)
+    text = text if parser is None else parser[1]
+    return QueryError(
+        f"the query failed: {text[0].lower()}{text[1:]}".rstrip("!."),
+        suggestion=hint or "check the names and the syntax; `deltasql schema TABLE` shows a table's columns",
+    )
+
+
+def _missing_table(error: QueryError) -> str | None:
+    """The table that an engine did not find, by the name in the query."""
+    if (found := _MISSING.search(error.message)) is None:
+        return None
+    name = found["duckdb"] or found["datafusion"]
+    return name.removeprefix("datafusion.").removeprefix("public.").strip('"')
+
+
+def _by_datafusion(
+    sql: str, tables: dict[str, DeltaTable], views: dict[str, pa.Table]
+) -> pa.RecordBatchReader:
+    import pyarrow.parquet as pq
+
+    from deltalakedb.query import QueryBuilder
+
+    # names as they are spelled: DataFusion would not find columns with capital letters
+    builder = QueryBuilder({"datafusion.sql_parser.enable_ident_normalization": "false"})
+    folder = tempfile.TemporaryDirectory(prefix="deltasql-sql-")
+    try:
+        for name, view in views.items():
+            path = Path(folder.name) / f"{name}.parquet"
+            pq.write_table(view, path)
+            where = str(path).replace("'", "''")
+            builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{where}'")
+        for name, table in tables.items():
+            builder.register(_quoted(name), table)
+            parts = list(map(_quoted, name.split(".")))
+            if not 2 <= len(parts) <= 3:
+                continue
+            with suppress(DeltaError):
+                if len(parts) == 3:
+                    builder.execute(f"CREATE DATABASE IF NOT EXISTS {parts[0]}")
+                builder.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(parts[:-1])}")
+                builder.register(".".join(parts), table)
+        reader = pa.RecordBatchReader.from_stream(builder.execute(sql.strip(" \t\r\n;")))
+    except DeltaSqlError:
+        folder.cleanup()
+        raise
+    except DeltaError as error:
+        folder.cleanup()
+        raise _failed(error) from error
+    except BaseException:
+        folder.cleanup()
+        raise
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from reader
+        except DeltaSqlError:
+            raise
+        except (DeltaError, pa.ArrowException) as error:
+            raise _failed(error) from error
+        finally:
+            folder.cleanup()
+
+    return pa.RecordBatchReader.from_batches(reader.schema, batches())
