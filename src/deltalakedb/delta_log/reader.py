@@ -329,11 +329,9 @@ class StateBuilder:
         self._store = store
         #: the last state with files, and the last one without
         self._cached: dict[bool, _Built] = {}
-        self._torn: dict[Checkpoint, LogCorruptError] = {}
 
     def clear(self) -> None:
         self._cached.clear()
-        self._torn.clear()
 
     def build(self, listing: LogListing, version: int, *, files: bool) -> Replay:
         """The state at a version; without files it reads a fraction of a checkpoint.
@@ -356,14 +354,12 @@ class StateBuilder:
                 state, commits = cached.state, rest
             elif checkpoint is not None:
                 try:
-                    kinds = None if files else _STATE_KINDS
-                    if checkpoint not in self._torn:
-                        for batch in iter_checkpoint(self._store, checkpoint, kinds=kinds):
-                            state.commit(batch)
+                    for batch in iter_checkpoint(
+                        self._store, checkpoint, kinds=None if files else _STATE_KINDS
+                    ):
+                        state.commit(batch)
                 except LogCorruptError as e:
-                    self._torn[checkpoint] = e
-                if checkpoint in self._torn:
-                    torn.append(self._torn[checkpoint])
+                    torn.append(e)
                     continue
             self._cached.pop(files, None)  # a state that is being changed belongs to no version
             for meta in commits:

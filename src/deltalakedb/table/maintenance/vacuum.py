@@ -23,7 +23,7 @@ from deltalakedb.protocol.features import COMMITTER_FEATURES, SPARK_FEATURES, ch
 from deltalakedb.protocol.paths import decode_path, encode_path
 from deltalakedb.protocol.read_set import NOTHING
 from deltalakedb.storage.store import ObjectMeta, is_local, open_store
-from deltalakedb.table.arguments import whole_number
+from deltalakedb.table.arguments import checked_number, whole_number
 from deltalakedb.table.handle import TableHandle, commit_info
 from deltalakedb.table.maintenance.live_files import (
     CHANGES,
@@ -214,10 +214,9 @@ def _hours(value: Any) -> int:
 def _versions(wanted: Any) -> list[int]:
     if wanted is None:
         return []
-    versions = [whole_number(v) for v in wanted] if isinstance(wanted, list | tuple | set | range) else [None]
-    if None in versions:
+    if not isinstance(wanted, list | tuple | set | range):
         raise ArgumentTypeError(f"keep_versions is a list of versions, not {wanted!r}")
-    return sorted({v for v in versions if v is not None})
+    return sorted({checked_number(version, "version") for version in wanted})
 
 
 def _delete(run: Vacuum) -> list[str]:
