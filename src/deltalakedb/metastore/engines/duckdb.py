@@ -256,16 +256,22 @@ class DuckdbSession(Session):
 
 
 def _small_change(change: RowChange, rows: Rows) -> tuple[str, Sequence[Any]] | None:
-    """A statement with its values for a few rows to insert or one to update; None if it is more than that."""
-    if change.columns and change.key is None and len(rows) < _ARROW_FROM:
+    """A statement with its values for a few rows to insert or to update by key; None if it is more than that."""
+    table, columns, key = change.table, change.columns, change.key
+    if len(rows) == 1 and (key is not None or not columns):
+        return change.sql, rows[0]
+    if not columns or len(rows) >= _ARROW_FROM:
+        return None
+    if key is None:
         used = _used(rows)
-        names = ", ".join(change.columns[at] for at in used)
-        marks = ", ".join([f"({', '.join('?' * len(used))})"] * len(rows))
-        return (
-            f"INSERT INTO {change.table} ({names}) VALUES {marks}",  # noqa: S608
-            [row[at] for row in rows for at in used],
-        )
-    return (change.sql, rows[0]) if len(rows) == 1 else None
+        names, values = ", ".join(columns[at] for at in used), [[row[at] for at in used] for row in rows]
+        sql = f"INSERT INTO {table} ({names}) VALUES {{rows}}"  # noqa: S608
+    else:
+        values, names = [list(row) for row in rows], ", ".join(columns)
+        new = ", ".join(f"{column} = i.{column}" for column in columns)
+        sql = f"UPDATE {table} SET {new} FROM (VALUES {{rows}}) i ({names}, {key}) WHERE {table}.{key} = i.{key}"  # noqa: S608
+    marks = f"({', '.join('?' * len(values[0]))})"
+    return sql.format(rows=", ".join([marks] * len(rows))), [value for row in values for value in row]
 
 
 def _used(rows: Rows) -> list[int]:
