@@ -51,7 +51,7 @@ def _commit(peer: Any, asked: dict[str, Any]) -> dict[str, Any]:
     warm: list[float] = []
     for _ in range(asked["warm"]):
         once(warm)
-    gc.collect()  # else the first full collection, of what the imports made, falls into a few measured commits
+    gc.collect()  # else a full collection falls into a few of the measured commits
     if asked["together"]:
         print("ready", flush=True)
         sys.stdin.readline()

@@ -207,14 +207,15 @@ class DuckdbSession(Session):
         return table.rename_columns(schema.names).cast(schema)
 
     def flush(self) -> None:
-        """Write the deferred changes, each group of small ones by one statement: the fewer, the cheaper."""
+        """Write the deferred changes; small ones of several tables by one statement, which costs less."""
         groups, self._groups = self._groups, []
         for group in groups:
-            small = [_small_change(change, rows) for change, rows in group.values()]
-            parts = [part for part in small if part is not None]
-            for (change, rows), part in zip(group.values(), small, strict=True):
-                if part is None:
+            parts = []
+            for change, rows in group.values():
+                if (small := _small_change(change, rows)) is None:
                     self._write(change, rows)
+                else:
+                    parts.append(small)
             if parts:
                 *first, last = (sql for sql, _ in parts)
                 named = ", ".join(f"part{at} AS ({sql} RETURNING 1)" for at, sql in enumerate(first))
@@ -222,22 +223,20 @@ class DuckdbSession(Session):
                 self._execute(f"WITH {named} {last}" if first else last, values).fetchall()
 
     def _write(self, change: RowChange, rows: Rows) -> None:
+        table, columns, key = change.table, change.columns, change.key
         if (small := _small_change(change, rows)) is not None:
             self._execute(*small).fetchall()
-        elif not change.columns:
+        elif not columns:
             for one in rows:
                 self._execute(change.sql, one).fetchall()
-        elif change.key is None:
-            used = _used(rows)
-            names = ", ".join(change.columns[at] for at in used)
-            arrow = _table([change.columns[at] for at in used], [[row[at] for at in used] for row in rows])
-            self._scan(f"INSERT INTO {change.table} ({names}) SELECT {names} FROM dl_incoming", arrow)  # noqa: S608
+        elif key is None:
+            names, values = _used_columns(columns, rows)
+            listed = ", ".join(names)
+            insert = f"INSERT INTO {table} ({listed}) SELECT {listed} FROM dl_incoming"  # noqa: S608
+            self._scan(insert, _table(names, values))
         else:
             # a join with an Arrow table: row by row DuckDB would scan the whole table each time
-            table, key = change.table, change.key
-            values = ", ".join(f"{c} = i.{c}" for c in change.columns)
-            join = f"UPDATE {table} SET {values} FROM dl_incoming i WHERE {table}.{key} = i.{key}"  # noqa: S608
-            self._scan(join, _table([*change.columns, key], rows))
+            self._scan(_update_from("dl_incoming i", change), _table([*columns, key], rows))
 
     def insert_arrow(self, table: str, data: pa.Table) -> None:
         self.flush()
@@ -256,21 +255,32 @@ class DuckdbSession(Session):
 
 
 def _small_change(change: RowChange, rows: Rows) -> tuple[str, Sequence[Any]] | None:
-    """A statement with its values for a few rows to insert or one to update; None if it is more than that."""
-    if change.columns and change.key is None and len(rows) < _ARROW_FROM:
-        used = _used(rows)
-        names = ", ".join(change.columns[at] for at in used)
-        marks = ", ".join([f"({', '.join('?' * len(used))})"] * len(rows))
-        return (
-            f"INSERT INTO {change.table} ({names}) VALUES {marks}",  # noqa: S608
-            [row[at] for row in rows for at in used],
-        )
-    return (change.sql, rows[0]) if len(rows) == 1 else None
+    """One statement with its values, if it inserts or updates by key a few rows; else None."""
+    names, key = change.columns, change.key
+    if not names or len(rows) >= _ARROW_FROM:
+        return None
+    if key is not None and len(rows) == 1:
+        return change.sql, rows[0]
+    if key is None:
+        names, rows = _used_columns(names, rows)
+    marks = ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(rows))
+    values = [value for row in rows for value in row]
+    if key is None:
+        return f"INSERT INTO {change.table} ({', '.join(names)}) VALUES {marks}", values  # noqa: S608
+    return _update_from(f"(VALUES {marks}) i ({', '.join((*names, key))})", change), values
 
 
-def _used(rows: Rows) -> list[int]:
-    """The columns that some row has a value for: what costs is the planning, and of that every column."""
-    return [at for at, values in enumerate(zip(*rows, strict=True)) if values.count(None) < len(values)]
+def _used_columns(columns: Sequence[str], rows: Rows) -> tuple[tuple[str, ...], Rows]:
+    """Columns that some row has a value for, and the rows without the others: each costs planning."""
+    used = [at for at, values in enumerate(zip(*rows, strict=True)) if values.count(None) < len(values)]
+    return tuple(columns[at] for at in used), [[row[at] for at in used] for row in rows]
+
+
+def _update_from(source: str, change: RowChange) -> str:
+    """The change for all rows of a source that is named ``i``."""
+    table, key = change.table, change.key
+    new = ", ".join(f"{column} = i.{column}" for column in change.columns)
+    return f"UPDATE {table} SET {new} FROM {source} WHERE {table}.{key} = i.{key}"  # noqa: S608
 
 
 def _table(columns: Sequence[str], rows: Rows) -> pa.Table:
