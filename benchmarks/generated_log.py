@@ -48,7 +48,7 @@ class Shape:
     @property
     def name(self) -> str:
         """A folder's name that says all of it."""
-        return f"log-{self.files}-{self.commits}-{self.checkpoint_every}-{self.seed}"
+        return f"events-{self.files}-{self.commits}-{self.checkpoint_every}-{self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,10 @@ class Truth:
     first_id: int
     last_id: int
     range_files: int
+    below_amount: float
+    amount_files: int
+    name: str
+    name_files: int
     middle_version: int
     middle_files: int
     middle_partition_files: int
@@ -76,6 +80,16 @@ class Truth:
     def range_predicate(self) -> str:
         """A thousandth of the ids, which lie clustered in the files."""
         return f"id >= {self.first_id} AND id <= {self.last_id}"
+
+    @property
+    def unclustered_predicate(self) -> str:
+        """Some amounts, which lie in files all over the table: a thousandth of them."""
+        return f"amount < {self.below_amount}"
+
+    @property
+    def string_predicate(self) -> str:
+        """One name, which a thousandth of the files may have."""
+        return f"name = '{self.name}'"
 
 
 def ensure_log(folder: Path, shape: Shape) -> Truth:
@@ -120,9 +134,10 @@ class _Writer:
 
     def _statistics(self, chance: np.random.Generator) -> list[str]:
         n = self._shape.added
-        amount = np.round(chance.random(n) * 1e6, 3)
+        self._amount = amount = np.round(chance.random(n) * 1e6, 3)
         more = np.round(amount + chance.random(n) * 1e5, 3)
         words = _chunks(chance.bytes(8 * n), 8)
+        self._name = np.array(["a" + word[:4].hex() for word in words])
         seen = FIRST_COMMIT_MS + chance.integers(0, 30 * 86_400_000, n)
         since = np.datetime_as_string(seen.astype("datetime64[ms]"))
         until = np.datetime_as_string((seen + 3_600_000).astype("datetime64[ms]"))
@@ -260,6 +275,12 @@ class _Writer:
         part = (self._day == self._day[oldest]) & (self._region == self._region[oldest])
         last = min(n, pick + max(1, n // 1000))
         middle = newest // 2
+        some = max(1, int(live.sum()) // 1000)
+        least, names = np.sort(self._amount[live]), np.sort(self._name[live])
+        while (
+            least[some] - least[some - 1] < 1e-3 * least[some]
+        ):  # nothing near the limit, which may be rounded
+            some += 1
         then = (self._added_in <= middle) & (self._removed_in > middle)
         return Truth(
             version=newest,
@@ -270,6 +291,10 @@ class _Writer:
             first_id=ROWS_PER_FILE * pick,
             last_id=ROWS_PER_FILE * last - 1,
             range_files=int(live[pick:last].sum()),
+            below_amount=float((least[some - 1] + least[some]) / 2),
+            amount_files=some,
+            name=f"{names[some - 1]}0",
+            name_files=int((names <= names[some - 1]).sum()),
             middle_version=middle,
             middle_files=int(then.sum()),
             middle_partition_files=int((then & part).sum()),

@@ -24,11 +24,15 @@ SYSTEMS: Final = ("stock", "sqlite", "postgres", "duckdb")
 #: rows of the table, in order, with what they mean
 FIGURES: Final = {
     "cold partition": "open + first plan by partition",
-    "cold range": "open + first plan by 0.1 % of a column's range",
+    "cold range": "open + first plan by 0.1 % of a clustered column's range",
+    "cold unclustered": "open + first plan by 0.1 % of an unclustered column's range",
+    "cold string": "open + first plan by a text",
     "cold open": "open",
     "warm open": "open again",
     "warm partition": "plan by partition",
-    "warm range": "plan by range",
+    "warm range": "plan by a clustered range",
+    "warm unclustered": "plan by an unclustered range",
+    "warm string": "plan by a text",
     "list": "list all files",
     "add actions": "get_add_actions(flatten=True)",
     "travel": "open the middle version + plan by partition",
@@ -54,8 +58,8 @@ def main() -> int:
     peaks: dict[str, list[float]] = {s: [] for s in asked.systems}
     for number in range(asked.rounds):
         for system in asked.systems:
-            cold = [("range", 0), ("partition", 0)] * (asked.cold - 1)
-            for task, repeats in (*cold, ("range", 0), ("partition", asked.repeats)):
+            cold = [(plan, 0) for plan in ("range", "unclustered", "string", "partition")] * asked.cold
+            for task, repeats in (*cold[:-1], ("partition", asked.repeats)):
                 note = [f"--repeats={repeats}"]
                 done = run_worker(task, system, catalogs.address(system), str(log / "truth.json"), note)
                 for name, values in done["figures"].items():

@@ -7,6 +7,7 @@ import importlib
 import json
 import resource
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,7 @@ MODULES: Final = {
         "psycopg",
     ),
 }
+PLANS: Final = ("partition", "range", "unclustered", "string")
 #: one operation repeats until this much time is spent on it
 SECONDS_EACH: Final = 4.0
 
@@ -43,7 +45,7 @@ SECONDS_EACH: Final = 4.0
 def main() -> None:
     """Do what the command line says."""
     options = argparse.ArgumentParser()
-    options.add_argument("task", choices=("partition", "range", "import", "load"))
+    options.add_argument("task", choices=(*PLANS, "import", "load"))
     options.add_argument("system", choices=tuple(MODULES))
     options.add_argument("address")
     options.add_argument("source", help="truth.json of the generated log; the table's root to import")
@@ -96,6 +98,8 @@ class _Measured:
         self._plans = {
             "partition": (truth.partition_predicate, truth.partition_files),
             "range": (truth.range_predicate, truth.range_files),
+            "unclustered": (truth.unclustered_predicate, truth.amount_files),
+            "string": (truth.string_predicate, truth.name_files),
         }
 
     def run(self, first: str, repeats: int) -> dict[str, list[float]]:
@@ -109,8 +113,7 @@ class _Measured:
             return out
         warm: dict[str, Callable[[], None]] = {
             "warm open": lambda: self._check(self._open().version(), self._truth.version),
-            "warm partition": lambda: self._plan(table, "partition"),
-            "warm range": lambda: self._plan(table, "range"),
+            **{f"warm {plan}": partial(self._plan, table, plan) for plan in PLANS},
             "list": lambda: self._check(len(table.file_uris()), self._truth.files),
             "add actions": lambda: self._check(
                 table.get_add_actions(flatten=True).num_rows, self._truth.files

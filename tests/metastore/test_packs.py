@@ -19,10 +19,10 @@ from deltalakedb.metastore.files import packs, rows
 from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.packs import PACK_SIZE
 from deltalakedb.protocol.predicate_parser import parse_predicate
-from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.protocol.schema import PrimitiveType, parse_schema
 from support.actions import SCHEMA, add, info, metadata, remove
 from support.commits import Bench, file, gone
-from support.packs import drop_columns, make_packs_small, packs_of, recent_ids, state_of
+from support.packs import drop_columns, make_packs_small, packs_of, recent_ids, state_of, statistics_of
 from support.processes import Child, results
 
 if TYPE_CHECKING:
@@ -88,6 +88,39 @@ def take_back(made: Bench, first: int | None = None) -> None:
 
 
 # ---- nothing changes ----
+
+
+def test_statistics_of_packs_are_those_of_the_json(database: Database, tmp_path: Path, small: None) -> None:
+    """Also for columns that a pack was not made for: of another type, or of another version's schema."""
+    made = bench(database, tmp_path)
+    fill(made)
+    opened, leaves = made.open(), list(parse_schema(SCHEMA).leaves())[:1]
+    others = [leaf._replace(type=PrimitiveType("double")) for leaf in leaves if str(leaf.type) == "long"]
+    unknown = leaves[0]._replace(path=("new",), physical_path=("new",))
+    made.commit(info("WRITE"), add("new", stats='{"numRecords": 7, "maxValues": {"new": 5, "id": 2}}'))
+    asked = [leaves, others, [*leaves, unknown]]
+    at_head = made.open()
+    before = [statistics_of(database, version, names) for version in (opened, at_head) for names in asked]
+    assert before[-1]["highs ('new',)"][0] == 5
+    assert any(value is not None for value in before[1]["lows ('id',)"])
+    packs.pack_if_due(database, table_id(made), at_least=1)
+    assert not recent_ids(database, table_id(made))
+    after = [statistics_of(database, version, names) for version in (opened, at_head) for names in asked]
+    assert after == before
+    made.commit(info("WRITE"), *odd_files(70, 73))
+    packed, both = before[3], statistics_of(database, made.open(), leaves)
+    assert all(both[name][3:] == values for name, values in packed.items())
+
+
+def test_statistics_are_read_from_columns(database: Database, tmp_path: Path, small: None) -> None:
+    made = bench(database, tmp_path)
+    fill(made)
+    packs.pack_if_due(database, table_id(made), at_least=1)
+    leaves = list(parse_schema(SCHEMA).leaves())[:1]
+    before = statistics_of(database, made.open(), leaves)
+    with database.write() as session:  # what is not read may be missing
+        session.run("DELETE FROM dl_stats_blocks WHERE first_id >> 40 = ?", (table_id(made),))
+    assert statistics_of(database, made.open(), leaves) == before
 
 
 def test_packing_changes_nothing_that_can_be_asked(database: Database, tmp_path: Path, small: None) -> None:

@@ -6,12 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb.metastore import files, snapshots
 from deltalakedb.metastore.files import digests, packs, rows
+from deltalakedb.protocol.schema import parse_schema
+from support.actions import SCHEMA
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pytest
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.files.packs import PackRow
+    from deltalakedb.metastore.rows import OpenTable
+    from deltalakedb.protocol.schema import Leaf
 
 
 def make_packs_small(monkeypatch: pytest.MonkeyPatch, size: int = 16) -> None:
@@ -50,12 +56,22 @@ def state_of(database: Database, name: str) -> dict[str, Any]:
             digest,
             files.totals_at(database, table.table_id, version),
             sorted(files.tombstones(database, table, version), key=lambda r: (r.path, r.dv_id)),
+            statistics_of(database, opened, list(parse_schema(SCHEMA).leaves())[:1]),
         )
     found["rows"] = [row for page in digests.interval_rows(database, table.table_id) for row in page]
     paths = {row["path"] for row in found["rows"]}
     with database.read() as session:
         found["live"] = dict(files.live_files(session, table.table_id, paths))
     return found
+
+
+def statistics_of(database: Database, opened: OpenTable, leaves: Sequence[Leaf]) -> dict[str, list[Any]]:
+    """The statistics of all files of a version, by column, newest file first."""
+    ids = files.scan_files(database, opened, ("file_id",)).column("file_id")
+    found = files.statistics(database, opened, ids.take(list(range(len(ids)))[::-1]), leaves)
+    groups = {"nulls": found.nulls, "lows": found.lows, "highs": found.highs}
+    columns = {f"{name} {path}": array for name, group in groups.items() for path, array in group.items()}
+    return {name: array.to_pylist() for name, array in {"rows": found.num_records, **columns}.items()}
 
 
 def drop_columns(database: Database, table_id: int) -> None:

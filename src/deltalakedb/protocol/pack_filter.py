@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -363,12 +363,12 @@ def _limit(column: ColumnData, limit: Any, side: int, strict: bool = False) -> i
 
 def _meet(low: _Side | None, high: _Side | None, count: int) -> Mask:
     """Whether bounds meet a span: low at or below its last number, high at or above its first."""
-    mask = np.ones(count, bool)
-    if low is not None:
-        mask = _within(low.numbers, max(low.limits), _HIGH, low.unknown)
-    if high is not None:
-        mask = mask & _within(high.numbers, min(high.limits), _LOW, high.unknown)
-    if low is None or high is None or len(low.limits) == 1 or not mask.any():
+    below = None if low is None else _within(low.numbers, max(low.limits), _HIGH, low.unknown)
+    above = None if high is None else _within(high.numbers, min(high.limits), _LOW, high.unknown)
+    if low is None or high is None or below is None or above is None:
+        return np.ones(count, bool) if below is above else cast(Mask, above if below is None else below)
+    mask = below & above
+    if len(low.limits) == 1 or not mask.any():
         return mask
     # of the spans that are not below a file, the first one has the least limit for its upper bound
     ends = np.iinfo(low.numbers.dtype), np.iinfo(high.numbers.dtype)

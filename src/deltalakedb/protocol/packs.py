@@ -785,13 +785,13 @@ class ColumnData:
     def values(self) -> pa.Array:
         """The exact values."""
         if self.kind == _HASH:
-            return pa.array(self.u)
+            return self._array(self.u)
         kind = pa.int64() if self.kind == _COUNT else arrow_type(PrimitiveType(self.kind)) or pa.string()
         match self.form:
             case Form.NOTHING:
                 return pa.nulls(self.count, kind)
             case Form.LIST:
-                return self._tail(kind).take(pa.array(self.u, mask=self.missing))
+                return self._tail(kind).take(self._array(self.u))
             case Form.OPAQUE:
                 return self._tail(pa.binary()).cast(pa.binary(16)).view(kind)
             case Form.TEXTS:
@@ -805,9 +805,14 @@ class ColumnData:
         elif pa.types.is_decimal(kind):
             words = np.stack([numbers, numbers >> 63], axis=1)
             return pa.Array.from_buffers(kind, self.count, [_validity(self.missing), pa.py_buffer(words)])
-        plain = pa.array(numbers, mask=self.missing, from_pandas=False)
+        plain = self._array(numbers)
         plain = plain.cast(pa.int32()) if pa.types.is_date(kind) else plain
         return plain.cast(kind, safe=not pa.types.is_floating(kind))
+
+    def _array(self, numbers: Numbers) -> pa.Array:
+        """Numbers of the files as an array; ``pa.array`` would first import pandas."""
+        buffers = [_validity(self.missing), pa.py_buffer(np.ascontiguousarray(numbers))]
+        return pa.Array.from_buffers(pa.from_numpy_dtype(numbers.dtype), self.count, buffers)
 
     def _images_as_texts(self, kind: pa.DataType) -> pa.Array:
         wide = self.u.astype(np.uint64) * np.uint64(self.scale) + np.uint64(self.base & (2**64 - 1))

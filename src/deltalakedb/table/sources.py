@@ -110,7 +110,9 @@ class SqlSource(Source):
         return newest_first(found).select(list(columns))
 
     def statistics(self, columns: Sequence[str], leaves: Sequence[Leaf]) -> tuple[pa.Table, LeafColumns]:
-        found = self.scan((*columns, "file_id"))
+        wanted = (*columns, "file_id")
+        long = self.opened.table.head.num_files > STREAMED_FROM  # which keeps the order of the database
+        found = files.scan_files(self.database, self.opened, wanted) if long else self.scan(wanted)
         return found, files.statistics(self.database, self.opened, found.column("file_id"), leaves)
 
     def adds(self, where: Expr | None = None) -> Iterator[Add]:

@@ -54,6 +54,7 @@ DIALECT = Dialect(
     },
     indexed=True,
     ids="SELECT unnest(?::bigint[])",
+    join="string_agg({}::text, chr(10))",
     lock_rows=" FOR UPDATE OF h",
     fast_append=True,
     after_load=("ANALYZE dl_files", "ANALYZE dl_commits"),

@@ -47,6 +47,7 @@ DIALECT = Dialect(
     },
     indexed=True,
     ids="SELECT value FROM json_each(?)",
+    join="group_concat({}, char(10))",
 )
 
 #: page cache of a connection

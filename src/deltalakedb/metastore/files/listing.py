@@ -61,11 +61,14 @@ ADD_COLUMNS: Final = tuple(
 STREAM_COLUMNS: Final = tuple(n for n in ADD_COLUMNS if n not in ("data_change", "add_extra"))
 _RARE: Final = frozenset({"deletion_vector", *MORE})
 _IN_ROWS: Final = frozenset({*COLUMNS.names, "file_id"})
+#: texts and numbers that every row has
+_PLAIN: Final = _IN_ROWS - {"remove_version", "deletion_timestamp", "num_records", "data_change"}
 
 #: ids in one statement
 _AT_ONCE: Final = 20_000
 #: rows fetched at once
 PAGE: Final = 20_000
+_LONG_PAGE: Final = 1 << 17
 #: with statistics, which may be long: of the first page, the least of any, and bytes of the others
 FIRST_PAGE: Final = 100
 _LEAST_PAGE: Final = 10
@@ -86,11 +89,10 @@ def scan_files(
     Recent files are read first: what a packer moves meanwhile is found twice, never missed.
     """
     wanted, version = list(columns), opened.snapshot.version
-    first, end = id_range(opened.table.table_id)
     with telemetry.timed("plan_duration_seconds", engine=db.dialect.name), db.read() as session:
         if where is None:
-            condition = f"f.file_id >= ? AND f.file_id < ? AND {_ALIVE} ORDER BY f.file_id"
-            return _rows(session, wanted, condition, (first, end, version, version)).select(wanted)
+            found = pages(session, opened.table.table_id, version, wanted, most=_LONG_PAGE)
+            return pa.concat_tables([page.select(wanted) for page in found])
         schema = parse_schema(opened.snapshot.metadata.schema_string)
         where = to_physical(where, schema)
         exact = FileFilter(where, column_types(schema))
@@ -196,12 +198,20 @@ def rows_by_id(
 
 
 def _rows(
-    session: Session, wanted: Sequence[str], where: str, params: Sequence[Any], *, complete: bool = True
+    session: Session,
+    wanted: Sequence[str],
+    where: str,
+    params: Sequence[Any],
+    *,
+    complete: bool = True,
+    paged: bool = False,
 ) -> pa.Table:
-    """Columns of files that a condition selects, with their ids."""
+    """Columns of files that a condition selects, with their ids; pages are many rows, ordered by a limit."""
     names = [*dict.fromkeys((*(n for n in wanted if n in _IN_ROWS), "file_id"))]
     sql = f"SELECT {', '.join(f'f.{n}' for n in names)} FROM dl_files f WHERE {where}"  # noqa: S608 - names of ours
-    found = session.arrow(sql, params, pa.schema([FILE_SCHEMA.field(n) for n in names]))
+    schema = pa.schema([FILE_SCHEMA.field(n) for n in names])
+    read = session.arrow_page if paged and _PLAIN.issuperset(names) else session.arrow
+    found = read(sql, params, schema)
     return _complete(session, found, wanted) if complete else found
 
 
@@ -298,26 +308,27 @@ def pages(
     version: int,
     columns: Sequence[str],
     between: tuple[int, int] | None = None,
+    most: int = PAGE,
 ) -> Iterator[pa.Table]:
-    """Every file of a version, a page at a time, with its id as the last column."""
+    """Every file of a version, at most so many at a time, by id and with the ids as the last column."""
     first, end = id_range(table_id)
     if between is not None:
         first, end = first + between[0], first + between[1]
     condition = f"f.file_id >= ? AND f.file_id < ? AND {_ALIVE} ORDER BY f.file_id LIMIT ?"
-    size = FIRST_PAGE if "stats" in columns else PAGE
+    size = FIRST_PAGE if "stats" in columns else most
     while True:
         with db.read() as session:
-            found = _rows(session, columns, condition, (first, end, version, version, size))
+            found = _rows(session, columns, condition, (first, end, version, version, size), paged=True)
         yield found
         if found.num_rows < size:
             return
         first = found.column("file_id")[-1].as_py() + 1
-        size = next_page(found.nbytes, found.num_rows)
+        size = next_page(found.nbytes, found.num_rows, most)
 
 
-def next_page(size: int, rows: int) -> int:
+def next_page(size: int, rows: int, most: int = PAGE) -> int:
     """How many rows to read next, after some rows of a size in bytes."""
-    return min(PAGE, max(_LEAST_PAGE, _PAGE_BYTES * rows // max(1, size)))
+    return min(most, max(_LEAST_PAGE, _PAGE_BYTES * rows // max(1, size)))
 
 
 def files_since(
