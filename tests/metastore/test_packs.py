@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ from deltalakedb.protocol.actions import DeletionVector
 from deltalakedb.protocol.packs import PACK_SIZE
 from deltalakedb.protocol.predicate_parser import parse_predicate
 from deltalakedb.protocol.schema import PrimitiveType, parse_schema
-from support.actions import SCHEMA, add, info, metadata, remove
+from support.actions import SCHEMA, add, info, remove
 from support.commits import Bench, file, gone
 from support.packs import drop_columns, make_packs_small, packs_of, recent_ids, state_of, statistics_of
 from support.processes import Child, results
@@ -245,25 +244,6 @@ def test_gaps_between_ids(database: Database, tmp_path: Path, small: None, gap: 
     assert state_of(database, "t") == before
     assert made.commit(info("DELETE"), gone("f0"), gone("f10"))
     assert len(list(files.read_adds(database, made.open()))) == 7
-
-
-def test_gaps_in_a_batch(database: Database, tmp_path: Path, small: None) -> None:
-    made = bench(database, tmp_path)
-    key, schema = table_id(made), parse_schema(SCHEMA)
-    given = [(0, a) for a in odd_files(0, 12)]
-    batch = files.batch_of_adds(given)
-    numbers = np.array([0, 1, 2, 5, 6, 15, 16, 17, 60, 61, 200, 201])
-    made_packs = files.packed(replace(batch, offsets=numbers), schema, metadata())
-    assert made_packs.span == 202
-    assert len(made_packs.packs) >= 4
-    with database.write() as session:
-        files.write_batch(session, key, 7, made_packs)
-    found = list(files.read_adds(database, made.open()))
-    assert found == [a for _, a in given]
-    assert packs.rebuild(database, key) == 12
-    assert list(files.read_adds(database, made.open())) == found
-    with database.read() as session:
-        assert len(files.live_files(session, key, [a.path for a in found])) == 12
 
 
 # ---- versions that are taken back ----

@@ -16,7 +16,7 @@ from deltalakedb.exceptions import InvalidArgumentError, LogCorruptError
 from deltalakedb.metastore.database import Database
 from deltalakedb.spark import import_engine
 from deltalakedb.spark.import_engine import SparkEngine
-from deltalakedb.transfer.importing import options, plan
+from deltalakedb.transfer.importing import plan
 from deltalakedb.transfer.importing.loader import ready_tail
 from deltalakedb.transfer.verifying.log_replay import LogReplay
 from support.golden import golden_tables, missing_reason
@@ -219,23 +219,19 @@ def test_verification_by_spark_finds_what_is_missing(spark: Any, tmp_path: Path)
     assert [d.kind for d in report.differences] == ["changed_file"]
 
 
-def test_auto_takes_spark_where_a_session_is_there_or_the_table_is_large(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_auto_takes_spark_only_if_a_session_or_cluster_is_named(spark: Any, tmp_path: Path) -> None:
     source = str(many_files(tmp_path / "source"))
     uri = f"deltasql://sqlite/{tmp_path}/catalog.db?table=t"
-    assert plan_import(source, uri).engine == "spark"  # the test's own session is active
-    assert plan_import(source, uri, engine="local").engine == "local"
-    assert import_table(source, uri).engine == "spark"
-    monkeypatch.setattr(options, "active_session", lambda: None)
-    assert plan_import(source, uri).engine == "local"
-    assert plan_import(source, uri, spark=spark).engine == "spark"
-    monkeypatch.setattr(options, "MANY_FILES", 10)
-    assert plan_import(source, uri).engine == "spark"
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    plan = plan_import(source, uri)
-    assert plan.engine == "local"
-    assert "Java" in (plan.note or "")
+    plan = plan_import(source, uri)  # the test's own session is active
+    assert (plan.engine, plan.engine_reason) == ("local", "no Spark cluster was named")
+    assert plan_import(source, uri, engine="spark").engine_reason == "as asked for"
+    plan = plan_import(source, uri, master="local[1]")
+    assert (plan.engine, plan.engine_reason) == ("spark", "master was given")
+    plan = plan_import(source, uri, spark=spark)
+    assert (plan.engine, plan.engine_reason) == ("spark", "spark was given")
+    assert import_table(source, uri, spark=spark).engine == "spark"
+    rollback_import(uri)
+    assert import_table(source, uri).engine == "local"
 
 
 def test_wishes_that_contradict_each_other_are_refused(tmp_path: Path) -> None:

@@ -179,7 +179,10 @@ _ENGINE = "Where the work runs"
 #: of commands that Spark can run
 ENGINES = (
     choice(
-        "--engine", ["auto", "local", "spark"], "auto", f"{_ENGINE}; auto takes Spark above 500,000 files."
+        "--engine",
+        ["auto", "local", "spark"],
+        "auto",
+        f"{_ENGINE}; auto is this process unless --master or --remote names a cluster.",
     ),
     *_SPARK,
 )

@@ -115,7 +115,8 @@ class ImportPlan(TableReport):
         seconds: An estimate, as are ``memory_bytes`` and ``database_bytes``, by which the database grows.
         passed_over: Checkpoints that cannot be read and were skipped for an older one.
         engine: What loads it: ``local`` or ``spark``.
-        note: A remark on that choice, or on an earlier import.
+        engine_reason: Why that was chosen.
+        note: A remark on an earlier import.
         stamps: Size and time of each of the checkpoint's files; they differ if it was rewritten.
     """
 
@@ -137,6 +138,7 @@ class ImportPlan(TableReport):
     database_bytes: int
     passed_over: tuple[int, ...] = ()
     engine: str = "local"
+    engine_reason: str = ""
     note: str | None = None
     stamps: tuple[str, ...] = ()
 
@@ -180,7 +182,7 @@ class ImportReport(TableReport):
         passed_over: Torn checkpoints that were skipped for an older one.
         peak_memory_bytes: The most memory the process held.
         engine: What loaded it: ``local`` or ``spark``.
-        note: A remark on that choice, or that the source has newer versions.
+        note: That the source has newer versions.
     """
 
     version: int

@@ -191,7 +191,7 @@ def _view_plan(plan: reports.ImportPlan) -> Iterator[Item]:
         "time": f"about {plan.seconds:.0f} s (estimated)" if plan.seconds >= 1 else "below a second",
         "memory": f"about {render.size(plan.memory_bytes)} (estimated)",
         "database": f"about {render.size(plan.database_bytes)} larger (estimated)",
-        "engine": plan.engine,
+        "engine": f"{plan.engine} ({plan.engine_reason})",
         "note": plan.note,
         "torn checkpoints": ", ".join(map(str, plan.passed_over)),
     }

@@ -81,8 +81,7 @@ def import_table(
             - batch_size: Rows of the checkpoint in one transaction; by default as the settings say.
             - rate_limit: File actions a second at most; by default as the settings say, 0 for no limit.
             - engine: What loads it: ``"local"`` is this process, ``"spark"`` a cluster; ``"auto"`` (the
-              default) takes Spark if a session is given or active, above 500,000 live files, or if the memory
-              would not suffice.
+              default) is local unless ``spark``, ``master`` or ``remote`` is given.
             - spark: A Spark session to use.
             - master: A master URL to start a session with, such as ``local[*]``.
             - remote: A Spark Connect server, such as ``sc://host:port``.
@@ -305,7 +304,7 @@ def import_tables(
             raise DeltaSqlError("stopped with the other tables", suggestion="run the same again to resume")
 
     asked = ImportOptions(progress=stop_with_the_others, **options)
-    if asked.engine != "local" and not asked.names_spark:
+    if asked.engine == "spark" and asked.master is None and asked.remote is None and asked.spark is None:
         asked = replace(asked, spark=active_session())  # threads do not see it
     database = Database.open(address)
     if isinstance(source, str):

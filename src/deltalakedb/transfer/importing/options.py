@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import resource
 import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, get_args
 
 from deltalakedb.address import Address, parse_address
-from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError
+from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.metastore import imports, leases
 from deltalakedb.settings import get_config
 from deltalakedb.table.locations import normal_location
@@ -29,13 +28,9 @@ if TYPE_CHECKING:
     from deltalakedb.transfer.reports import ImportProgress
     from deltalakedb.transfer.verifying.data_rows import RowDigest
 
-logger = logging.getLogger(__name__)
-
 History: TypeAlias = Literal["auto", "checkpoint", "full"]
 EngineName: TypeAlias = Literal["auto", "local", "spark"]
 Tick: TypeAlias = "Callable[[], None]"
-#: live files from which on ``auto`` takes Spark
-MANY_FILES: Final = 500_000
 _STATUS = Path("/proc/self/status")
 
 
@@ -111,10 +106,6 @@ class EngineOptions:
                 f"{named[0]} does not go with the local engine", suggestion="use engine='spark' or 'auto'"
             )
 
-    @property
-    def names_spark(self) -> bool:
-        return any(given is not None for given in (self.spark, self.master, self.remote))
-
     def storage_for(self, location: str) -> dict[str, str] | None:
         return get_config().storage_options_for(location, self.storage_options)
 
@@ -124,35 +115,28 @@ class EngineOptions:
         if asked and self.spark is None and (self.remote is not None or active_session() is None):
             _spark("sessions").check_setup(self.remote, self.master)
 
-    def choose(self, *, num_files: int, memory_bytes: int = 0) -> tuple[EngineName, str | None]:
-        """The engine for a table of some size, and a note if it is not the one that suits the table."""
+    def choose(self) -> tuple[EngineName, str]:
+        """The engine, and why: ``auto`` is this process unless a Spark session or cluster is named."""
         if self.engine != "auto":
-            return self.engine, None
-        if self.names_spark or active_session() is not None:
-            return "spark", None
-        if num_files <= MANY_FILES and memory_bytes <= get_config().import_.memory_mb << 20:
-            return "local", None
-        try:
-            _spark("sessions").check_setup()
-        except DeltaSqlError as error:
-            why = f"{num_files:,} files" if num_files > MANY_FILES else "the memory it is estimated to take"
-            return "local", f"Spark would be used for {why}, and cannot be: {error.message}"
-        return "spark", None
+            return self.engine, "as asked for"
+        for name in ("spark", "master", "remote"):
+            if (given := getattr(self, name)) is not None:
+                return "spark", f"{name}={given} was given" if isinstance(
+                    given, str
+                ) else "a session was given"
+        return "local", "no Spark session, master or server was named"
 
-    def start(self, name: EngineName, note: str | None) -> LoadEngine:
-        """The engine that was chosen; Spark is started if it is not running."""
-        if note is not None:
-            logger.warning("%s", note)
-        if name == "local":
+    def start(self) -> LoadEngine:
+        """The engine that is chosen; Spark is started if it is not running."""
+        if self.choose()[0] == "local":
             from deltalakedb.transfer.importing.loader import LocalEngine  # imports Arrow's functions
 
             return LocalEngine()
         session = self.spark if self.spark is not None else active_session()
-        # Spark that is only at hand is not worth a job for a small table
-        always = self.engine == "spark" or not (self.names_spark or session is not None)
         if session is None or self.master is not None or self.remote is not None:
             session = _spark("sessions").start(self.master, remote=self.remote)
-        engine: LoadEngine = _spark("import_engine").SparkEngine(session, always=always)
+        # unless Spark is asked for, a small table is not worth a job
+        engine: LoadEngine = _spark("import_engine").SparkEngine(session, always=self.engine == "spark")
         return engine
 
 

@@ -6,6 +6,7 @@ import logging
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from deltalakedb import telemetry
@@ -25,7 +26,7 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, commits, files, imports, registry
 from deltalakedb.metastore.rows import Head
-from deltalakedb.transfer.importing.loader import LoadTask, LocalEngine, TornCheckpointError
+from deltalakedb.transfer.importing.loader import LoadTask, TornCheckpointError
 from deltalakedb.transfer.importing.options import ImportOptions, LoadEngine, Tick, location_lease, peak_bytes
 from deltalakedb.transfer.importing.plan import base_checkpoint, make_plan, stamps_of
 from deltalakedb.transfer.reports import ImportPlan, ImportProgress, ImportReport, VerifyReport
@@ -54,15 +55,16 @@ class Import:
         self._reader = FileTxnLogReader(location, options.storage_for(location))
         self._reader.versions()  # raises if there is no log
         self._name, self._resumed = address.table or "", False
-        self._engine: LoadEngine = LocalEngine()
-        #: why the engine was chosen
-        self._note: str | None = None
         self._phases: dict[str, float] = {}
         self._skipped: set[int] = set()
         self._proof: LoadProof | None = None
         self._row: ImportRow
         self._plan: ImportPlan
         self._lease: Lease
+
+    @cached_property
+    def _engine(self) -> LoadEngine:
+        return self._options.start()
 
     def run(self) -> ImportReport:
         began = time.perf_counter()
@@ -95,7 +97,7 @@ class Import:
             passed_over=self._plan.passed_over,
             peak_memory_bytes=peak_bytes(),
             engine=self._engine.name,
-            note="; ".join(filter(None, (self._note, self._behind_note(head)))) or None,
+            note=self._behind_note(head),
         )
 
     def _behind_note(self, head: Head) -> str | None:
@@ -160,7 +162,7 @@ class Import:
             self._undo(found, why)
             found = None
         if found is None:
-            plan = self._plan = self._choose_engine(self._make_plan())
+            plan = self._plan = self._make_plan()
             self._row = imports.begin(
                 self._database,
                 self._lease,
@@ -183,7 +185,7 @@ class Import:
                 suggestion="resume it without this option, or undo it: "
                 f"`deltasql import --undo {self._name}`",
             )
-        self._plan = self._choose_engine(plan)
+        self._plan = replace(plan, engine=self._engine.name)
 
     def _outdated(self, row: ImportRow) -> str | None:
         """Return why the batches that an import has loaded cannot be reused; None if they can.
@@ -215,13 +217,6 @@ class Import:
 
     def _make_plan(self) -> ImportPlan:
         return make_plan(self._reader, self._address, self._location, self._options, self._skipped)
-
-    def _choose_engine(self, plan: ImportPlan) -> ImportPlan:
-        """Choose the engine by the size of the load; an engine that is already running is kept."""
-        if self._engine.name == "local":
-            name, self._note = self._options.choose(num_files=plan.num_files, memory_bytes=plan.memory_bytes)
-            self._engine = self._options.start(name, self._note)
-        return replace(plan, engine=self._engine.name, note=self._note)
 
     def _load(self) -> None:
         database, reader, lease = self._database, self._reader, self._lease

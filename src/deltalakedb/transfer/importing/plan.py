@@ -91,9 +91,7 @@ def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
     options.check_engine()
     reader = FileTxnLogReader(location, options.storage_for(location))
     made = make_plan(reader, address, location, options)
-    before = _before(Database.open(address), made.table, location)
-    engine, note = options.choose(num_files=made.num_files, memory_bytes=made.memory_bytes)
-    made = replace(made, engine=engine, note="; ".join(filter(None, (before, note))) or None)
+    made = replace(made, note=_before(Database.open(address), made.table, location))
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * JSON_PER_ACTION:
         return made
     allowed = TablePaths(location, get_config().catalog.allow_outside_paths, address.table)
@@ -143,7 +141,7 @@ def make_plan(
     tail = range(first if base == "none" else first + 1, newest.version + 1)
     tail_bytes = sum(listing.commits[v].size for v in tail if v in listing.commits)
     files = rows + tail_bytes // JSON_PER_ACTION
-    cost = _COST[address.engine]
+    cost, (engine, why) = _COST[address.engine], options.choose()
     batches = sum(1 for _ in tail_batches(listing, tail)) + (0 if base == "none" else 1 + ceil(rows / size))
     return ImportPlan(
         table=address.table or "",
@@ -167,6 +165,8 @@ def make_plan(
         database_bytes=int(files * cost.row_bytes + (raw_bytes + tail_bytes) * cost.per_raw_byte)
         + tail_bytes,
         passed_over=tuple(sorted(torn)),
+        engine=engine,
+        engine_reason=why,
         stamps=() if checkpoint is None else stamps_of(checkpoint),
     )
 

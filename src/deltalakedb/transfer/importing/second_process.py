@@ -111,7 +111,7 @@ class _NoPandas:
 
 def serve() -> None:
     """What the second process runs: send the items, then nothing, or the error."""
-    sys.meta_path.insert(0, _NoPandas)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _NoPandas)
     pa.set_memory_pool(pa.system_memory_pool())  # the others keep what was freed
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever prints must not disturb

@@ -153,7 +153,7 @@ def verify_head(
         table.published_version,
         storage_options,
         checkpoints_of=table if checkpoints else None,
-        engine=None if engine is None else engine.start(*engine.choose(num_files=table.head.num_files)),
+        engine=None if engine is None else engine.start(),
     )
     report = verify_loaded(subject, level, *beyond)
     return compare_rows(subject, report) if level == "data" and subject.version >= 0 else report
