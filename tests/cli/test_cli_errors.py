@@ -38,6 +38,7 @@ def orders(catalog_uri: str, tmp_path: Path) -> str:
         (exceptions.ConfigError("x"), 2),
         (exceptions.InvalidArgumentError("x"), 2),
         (exceptions.PredicateError("x"), 2),
+        (exceptions.QueryError("x"), 2),
         (click.UsageError("x"), 2),
         (exceptions.ConflictError("x"), 4),
         (exceptions.CommitFailedError("x"), 4),
@@ -55,7 +56,8 @@ def orders(catalog_uri: str, tmp_path: Path) -> str:
 )
 def test_an_error_has_the_exit_code_of_its_kind(error: Exception, code: int, engine_name: str) -> None:
     assert exit_code(error) == code
-    assert describe(error)["message"] == "x"
+    typed = isinstance(error, exceptions.DeltaSqlError | click.ClickException)
+    assert (describe(error)["message"] == "x") is typed
 
 
 def test_an_error_says_what_where_and_what_to_do_on_stderr(deltasql: Deltasql, orders: str) -> None:
@@ -239,3 +241,42 @@ def test_control_characters_are_shown_and_not_obeyed(
     text = deltasql("show", orders).stdout
     assert "\x1b" not in text
     assert r"red \x1b[31m and [bold]marked[/bold]" in text
+
+
+def test_a_text_of_delta_rs_or_a_driver_is_for_debug_only(
+    deltasql: Deltasql, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise exceptions.DeltaError("Kernel error: raw text of delta-rs")
+
+    monkeypatch.setattr(Catalog, "tables", fail)
+    shown = deltasql("list", code=1).stderr
+    assert "an unexpected error stopped the command (DeltaError)" in shown
+    assert "raw text" not in shown
+    assert "raw text of delta-rs" in deltasql("list", "--debug", code=1).stderr
+
+
+@pytest.mark.parametrize("words", [(), ("mirror",), ("config",)])
+def test_a_bare_group_shows_its_help(deltasql: Deltasql, engine_name: str, words: tuple[str, ...]) -> None:
+    result = deltasql(*words)
+    assert result.stdout.startswith(" ".join(("Usage: deltasql", *words)))
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [(("fils",), "`deltasql files`"), (("mirror", "verfy"), "`deltasql mirror verify`")],
+)
+def test_an_unknown_command_is_corrected(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, engine_name: str, words: tuple[str, ...], meant: str
+) -> None:
+    assert f"did you mean {meant}?" in deltasql(*words, code=2).stderr
+    assert deltasql_json(*words, code=2)["suggestion"] == f"did you mean {meant}?"
+
+
+def test_suggestions_are_commands(deltasql: Deltasql, catalog_uri: str) -> None:
+    with Catalog(catalog_uri, create=True):
+        pass
+    shown = deltasql("show", "nope", code=1).stderr
+    assert "`deltasql create`" in shown
+    assert "write_deltalake" not in shown

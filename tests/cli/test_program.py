@@ -41,13 +41,15 @@ def orders(catalog_uri: str, tmp_path: Path) -> str:
     return "orders"
 
 
-def on_a_terminal(line: list[str], env: dict[str, str], answer: bytes | None = None) -> tuple[int, str]:
+def on_a_terminal(
+    line: list[str], env: dict[str, str], answer: bytes | None = None, question: bytes = b"[y/N]"
+) -> tuple[int, str]:
     """Runs a program on a pseudo-terminal, types an answer once it asks, and returns code and screen."""
     ours, theirs = pty.openpty()
     run = subprocess.Popen(line, env=env, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
     os.close(theirs)
     try:
-        screen = _converse(ours, answer)
+        screen = _converse(ours, answer, question)
         return run.wait(timeout=30), screen
     finally:
         run.kill()
@@ -55,8 +57,8 @@ def on_a_terminal(line: list[str], env: dict[str, str], answer: bytes | None = N
         os.close(ours)
 
 
-def _converse(terminal: int, answer: bytes | None) -> str:
-    screen, silences = b"", 0
+def _converse(terminal: int, answer: bytes | None, question: bytes) -> str:
+    screen, silences, answered = b"", 0, False
     while silences < 120:
         ready, _, _ = select.select([terminal], [], [], 1)
         if ready:
@@ -67,9 +69,10 @@ def _converse(terminal: int, answer: bytes | None) -> str:
             screen += piece
         silences = 0 if ready else silences + 1
         # Python may miss a ^C that comes while it prepares to read a line; people press it again later
-        asked, waited = b"[y/N]" in screen, silences and silences % 10 == 0
-        if answer is not None and asked and (waited or (ready and b"[y/N]" in piece)):
+        asked, waited = question in screen, silences and silences % 10 == 0
+        if answer is not None and asked and (waited or not answered):
             os.write(terminal, answer)
+            answered = True
     return screen.decode()
 
 

@@ -66,7 +66,7 @@ class Deltasql(click.Group):
         # an error in the line itself must be answered in the form asked for, wherever the option is
         flags = _flags(self, words)
         invocation = Invocation(json="json" in flags, debug="debug" in flags, words=words)
-        code = self._run(words, invocation, {"prog_name": "deltasql"} | extra)
+        code = self._run(words, invocation, extra | {"prog_name": "deltasql"})
         if standalone_mode:
             sys.exit(code)
         return code

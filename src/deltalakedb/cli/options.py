@@ -20,7 +20,7 @@ MakeCommand: TypeAlias = "Callable[[Callable[..., Any]], click.Command]"
 
 option = click.option
 #: how long a shell waits for table names
-_COMPLETION_SECONDS = 2.0
+_COMPLETION_SECONDS = 3.0
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:

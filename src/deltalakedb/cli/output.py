@@ -90,21 +90,45 @@ class Interrupted(click.Abort):
 def describe(error: BaseException) -> dict[str, Any]:
     """An error as plain data: the document that ``--json`` prints."""
     if isinstance(error, DeltaSqlError):
-        return error.to_dict()
-    kind, message, suggestion = type(error).__name__, " ".join(str(error).split()) or "no details", None
+        found = error.to_dict()
+        return found | {"suggestion": _in_commands(found["suggestion"])}
+    kind = type(error).__name__
+    # texts of delta-rs and of drivers are for developers
+    message, suggestion = f"an unexpected error stopped the command ({kind})", None
     if isinstance(error, click.ClickException):
         message = error.format_message()
         if isinstance(error, click.UsageError):
             # the command's own help is the best advice on its usage
             kind = "UsageError"
             suggestion = f"`{error.ctx.command_path} --help` shows how it is used" if error.ctx else None
-            suggestion = _similar_command(error) or suggestion
+            if (similar := _similar_command(error)) is not None:
+                message, suggestion = message.partition(" Did you mean")[0], similar
     elif isinstance(error, OSError):
         message = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
         suggestion = "check the path and its permissions"
     else:
-        suggestion = "run it again with --debug for a traceback"
+        suggestion = "run it again with --debug, which shows the error itself, and report it"
     return DeltaSqlError(message, suggestion=suggestion).to_dict() | {"error": kind}
+
+
+#: suggestions for users of the library, and what they are on the command line
+_COMMANDS = (
+    ("write_deltalake or Catalog.create_table", "`deltasql create` or `deltasql write`"),
+    ("or mode='append' or 'overwrite' to write to that table", "or write to that table"),
+    ("drop with force=True (`--force`)", "pass --force"),
+    (", or let Catalog.run repeat it", ""),
+    ("(allow_split=True) ", ""),
+    ("schema_mode='merge' lets new ones in", "`deltasql write --schema-mode merge` adds new ones"),
+    ("; change tables of your own with execute() in a transaction", ""),
+    (" that versions() returns", " that `deltasql history` lists"),
+    (" that commit_versions() returns", " that `deltasql history` lists"),
+)
+
+
+def _in_commands(suggestion: str | None) -> str | None:
+    for python, command in _COMMANDS if suggestion else ():
+        suggestion = (suggestion or "").replace(python, command)
+    return suggestion
 
 
 def _similar_command(error: click.UsageError) -> str | None:

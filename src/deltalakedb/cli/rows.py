@@ -71,7 +71,7 @@ def show_rows(cli: Invocation, reader: pa.RecordBatchReader, name: str, output: 
         return counted.rows
     if name in ("csv", "json"):
         sys.stdout.flush()
-        (_write_csv if name == "csv" else _write_json)(counted, _Stdout())
+        (_write_csv if name == "csv" else _write_json)(counted, sys.stdout.buffer)
     elif cli.quiet:
         for row in counted:
             click.echo("\t".join(map(cell_text, row)))
@@ -82,14 +82,6 @@ def show_rows(cli: Invocation, reader: pa.RecordBatchReader, name: str, output: 
         columns = [(field.name, _is_number(field.type)) for field in reader.schema]
         cli.show(None, [DataRows(columns, (tuple(map(cell_text, row)) for row in counted))])
     return counted.rows
-
-
-class _Stdout:
-    """The standard output as bytes, also if a test has replaced it."""
-
-    def write(self, data: bytes) -> int:
-        click.get_binary_stream("stdout").write(data)
-        return len(data)
 
 
 class _Counted:

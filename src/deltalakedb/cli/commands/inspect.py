@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -234,4 +235,4 @@ def _show_commit(cli: Invocation, found: TableCommit) -> None:
             )
         )
     # whoever reads the pipe sees a commit when it arrives
-    click.get_text_stream("stdout").flush()
+    sys.stdout.flush()
