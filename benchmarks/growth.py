@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from generated_log import Shape, ensure_log
-from plot import Line, write_plot
 from server import serve
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ Point = dict[str, float]
 
 
 def main() -> int:
-    """Measure one scenario, print it, and write JSON and a plot if asked."""
+    """Measure one scenario, print it, and write JSON if asked."""
     asked = _options()
     asked.data.mkdir(parents=True, exist_ok=True)
     before = os.getloadavg()
@@ -48,9 +47,6 @@ def main() -> int:
         asked.json.write_text(
             json.dumps({"engine": asked.engine, "load": before, "points": points}, indent=1)
         )
-    if asked.plot:
-        lines = [Line(name, [(p[names[0]], p[name]) for p in points]) for name in names[1:]]
-        write_plot(asked.plot, f"{asked.scenario}, {asked.engine}", names[0], lines)
     return 0
 
 
@@ -65,7 +61,6 @@ def _options() -> argparse.Namespace:
     options.add_argument("--tables", type=int, default=3, help="imports into one catalog")
     options.add_argument("--data", type=Path, default=HERE / "data", help="folder for logs and catalogs")
     options.add_argument("--json", type=Path, help="write the figures to this file")
-    options.add_argument("--plot", type=Path, help="draw the figures into this SVG file")
     asked = options.parse_args()
     asked.data = asked.data.resolve()
     default = "10,100,1000,10000" if asked.scenario == "tables" else "10000,100000,1000000"

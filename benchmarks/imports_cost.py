@@ -1,7 +1,7 @@
 """What importing costs beside stock ``deltalake``: fresh processes in turn, several rounds, ratios.
 
-Each process imports one thing and reports the time of the import alone, and the interpreter's start is a row of
-its own. Processor time is what to compare on a busy machine; wall-clock time is shown beside it.
+Each process imports one thing and reports the time of the import alone. Compare processor time on a busy
+machine; wall-clock time is shown beside it, and so is the processor time of the whole process.
 
     python benchmarks/imports_cost.py --rounds 20
 """
@@ -63,7 +63,7 @@ def main() -> None:
         return
     stock = next(iter(medians.values()))
     print(f"{options.rounds} fresh processes each, in turn; medians in ms")
-    print("| import | processor | wall clock | process, processor | × stock |")
+    print("| import | processor | wall clock | process, processor | times stock |")
     print("|---|---|---|---|---|")
     for name, found in medians.items():
         row = (found["cpu"], found["wall"], found["process"], found["cpu"] / stock["cpu"])

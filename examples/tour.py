@@ -1,6 +1,6 @@
-"""A tour on SQLite: write, look into SQL and the log, read with others, change two tables together, import.
+"""A tour on SQLite: write, look into SQL and the log, read with other engines, one transaction, an import.
 
-`make demo` runs it. What is shown is checked as well: it ends with exit code 1 where two readers disagree.
+`make demo` runs it. What it shows it also checks: the exit code is 1 if two readers disagree.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -22,19 +21,18 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from deltalakedb import Catalog, DeltaTable, verify_table, write_deltalake
-from deltalakedb.exceptions import DeltaSqlError
+from deltalakedb import Catalog, DeltaTable, import_table, verify_table, write_deltalake
 
 MARK = ".deltasql-demo"
 CITIES = ["Lima", "Oslo", "Rome", "Suva"]
 
 
 class DisagreementError(Exception):
-    """Two ways to ask gave two answers."""
+    """Two readers returned different rows."""
 
 
 class Tour:
-    """Says what happens, does it, and checks it."""
+    """Shows each step, runs it, and checks the result."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -79,7 +77,7 @@ class Tour:
 
 
 def orders(day: int, count: int = 200) -> pa.Table:
-    """A day's orders: ids go up from day to day, which is what makes pruning by id work."""
+    """A day's orders; ids grow from day to day, so that files can be pruned by id."""
     ids = range(day * count, (day + 1) * count)
     return pa.table(
         {
@@ -91,14 +89,14 @@ def orders(day: int, count: int = 200) -> pa.Table:
 
 
 def ids(table: pa.Table) -> list[int]:
-    """What two readers must agree on, whatever order they read files in."""
+    """The ids of a table in order: readers may return rows in any order."""
     found: list[int] = table.column("id").to_pylist()
     return sorted(found)
 
 
 def write(tour: Tour) -> None:
     tour.step("Two tables in one SQLite catalog")
-    tour.say("The address names the database and the table; location= says where a new table's files lie.")
+    tour.say("The address names the database and the table; location= is the folder of a new table.")
     places = {
         name: f"{tour.address(name)}&location={quote(str(tour.folder / name))}"
         for name in ("orders", "customers")
@@ -148,7 +146,7 @@ def plan(tour: Tour) -> None:
 
 
 def look_into_sql(tour: Tour, catalog: Catalog) -> None:
-    tour.step("What is in SQL: ask the views")
+    tour.step("The metadata in SQL: query the views")
     tour.code(f'catalog = Catalog("{tour.catalog}")')
     sql = "SELECT name, version, num_files, num_records FROM dl_v_tables ORDER BY name"
     tour.code(f'catalog.query("{sql}")')
@@ -163,7 +161,7 @@ def look_into_sql(tour: Tour, catalog: Catalog) -> None:
 
 
 def look_into_log(tour: Tour, catalog: Catalog) -> None:
-    tour.step("What is in _delta_log: the same commits, byte for byte")
+    tour.step("The log: the same commits, byte for byte")
     log = sorted((tour.folder / "orders" / "_delta_log").glob("*.json"))
     for path in log:
         kinds = [next(iter(json.loads(line))) for line in path.read_text().splitlines()]
@@ -174,10 +172,10 @@ def look_into_log(tour: Tour, catalog: Catalog) -> None:
 
 
 def read_with_others(tour: Tour) -> None:
-    tour.step("Everybody else reads the folder as before")
+    tour.step("Other engines read the folder as before")
     place = str(tour.folder / "orders")
     table = DeltaTable(tour.address("orders"))
-    tour.code(f'deltalake.DeltaTable("{place}").to_pyarrow_table()   # stock, knows nothing of us')
+    tour.code(f'deltalake.DeltaTable("{place}").to_pyarrow_table()   # the unmodified deltalake package')
     stock = deltalake.DeltaTable(place)
     expected = ids(table.to_pyarrow_table())
     tour.check("stock deltalake reads the same rows", ids(stock.to_pyarrow_table()), expected)
@@ -199,7 +197,7 @@ def read_with_others(tour: Tour) -> None:
     for row in table.to_pyarrow_table().to_pylist():
         paid[row["city"]] += row["cents"]
     tour.check(
-        "DuckDB adds up the same sums",
+        "DuckDB computes the same sums",
         dict(zip(answer["city"].to_pylist(), answer["cents"].to_pylist(), strict=True)),
         paid,
     )
@@ -221,76 +219,61 @@ def change_together(tour: Tour, catalog: Catalog) -> None:
         return [deltalake.DeltaTable(tour.folder / name).version() for name in ("customers", "orders")]
 
     tour.check("both went up by one version, stock sees it too", versions(), [2, 4])
-    tour.say("The same with a mistake in it: the second table has no such column.")
+    tour.say("The same with a mistake: the second table has no such column.")
     try:
         with catalog.transaction() as tx:
             tx.write("customers", pa.table({"id": [9], "name": ["Ivan"]}), mode="append")
             tx.write("orders", pa.table({"no_such_column": [1]}), mode="append")
     except Exception as error:
         tour.say(f"    {type(error).__name__}: {str(error).splitlines()[0]}")
-    tour.check("nothing changed, in neither table", versions(), [2, 4])
+    tour.check("neither table changed", versions(), [2, 4])
 
 
-def import_by_spark(tour: Tour) -> None:
-    tour.step("A plain table, imported by PySpark")
-    try:
-        from deltalakedb.spark.jars import check_java, check_versions, find_jars
-
-        check_versions()
-        check_java()
-        find_jars()
-    except DeltaSqlError as error:
-        tour.say(f"  (left out: {error.message})")
-        return
+def import_in_place(tour: Tour) -> None:
+    tour.step("Import an existing Delta table in place")
     plain = tour.folder / "visits"
     for day in range(4):
         deltalake.write_deltalake(plain, orders(day, 50), mode="append")
-    deltalake.DeltaTable(plain).create_checkpoint()
-    deltalake.write_deltalake(plain, orders(4, 50), mode="append")
-    tour.say(
-        "Executors read the checkpoint and encode it, the database gets the rows; a JVM has to start first."
+    tour.code('import_table("visits", "…?table=visits")   # no file is moved or rewritten')
+    report = import_table(plain, tour.address("visits"))
+    tour.check("all 4 versions are in SQL", report.num_versions, 4)
+    tour.check("the catalog matches the log", verify_table(tour.address("visits")).ok, True)
+    tour.check(
+        "and has the same rows", ids(DeltaTable(tour.address("visits")).to_pyarrow_table()), [*range(200)]
     )
-    tour.code('import_table("visits", "…?table=visits", engine="spark")')
-    program = Path(__file__).with_name("spark_import.py")
-    done = subprocess.run(
-        [sys.executable, str(program), str(plain), tour.address("visits")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise DisagreementError(f"the import by Spark failed: {done.stderr.strip().splitlines()[-1]}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    tour.check("Spark loaded it", (told["engine"], told["version"]), ("spark", 4))
-    table = DeltaTable(tour.address("visits"))
-    tour.check("the catalog holds what the log says", verify_table(tour.address("visits")).ok, True)
-    tour.check("delta-spark reads the same rows", told["ids"], ids(table.to_pyarrow_table()))
 
 
 def say_what_next(tour: Tour, seconds: float) -> None:
-    tour.step("Try next")
-    program = Path(sys.executable).with_name("deltasql")
-    here = Path.cwd()
-    name = program.relative_to(here) if program.is_relative_to(here) else program
+    tour.step("Open what the tour made")
+    program, folder = (_short(path) for path in (Path(sys.executable).with_name("deltasql"), tour.folder))
     tour.say(f"  export DELTASQL_CATALOG='{tour.catalog}'")
     for words in (
         "list",
         "show orders",
-        "schema orders",
         "history orders",
         "files orders --where \"city = 'Rome' AND id >= 650\"",
         "doctor",
     ):
-        tour.say(f"  {name} {words}")
-    tour.say("  docs/quickstart.md has the next steps, docs/how-to/ the tasks.")
+        tour.say(f"  {program} {words}")
+    tour.say("\nIn Python:")
+    tour.say(f"  {_short(Path(sys.executable))} -i -c 'from deltalakedb import *'")
+    tour.code(f'DeltaTable("{tour.address("orders")}").to_pyarrow_table()')
+    tour.say("\nWithout deltalakedb, as a plain Delta table:")
+    tour.code(f'deltalake.DeltaTable("{folder}/orders").to_pyarrow_table()')
+    tour.say("\ndocs/start/tutorial.md has the next steps; `make demo-spark` shows an import by PySpark.")
     tour.console.print(Text(f"\n{tour.checks} checks passed in {seconds:.1f} s.", style="bold green"))
+
+
+def _short(path: Path) -> Path:
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def fresh(folder: Path) -> Path:
     """An empty folder; only one that an earlier tour made is removed."""
     if folder.exists():
         if any(folder.iterdir()) and not (folder / MARK).exists():
-            raise SystemExit(f"{folder} is not empty and no tour made it: name another folder")
+            raise SystemExit(f"{folder} is not empty and was not made by the tour: name another folder")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     (folder / MARK).touch()
@@ -314,7 +297,7 @@ def main() -> int:
         read_with_others(tour)
         with Catalog(tour.catalog) as catalog:
             change_together(tour, catalog)
-        import_by_spark(tour)
+        import_in_place(tour)
     except DisagreementError as error:
         Console(stderr=True, markup=False).print(f"✗ {error}", style="bold red")
         return 1

@@ -219,7 +219,8 @@ os.execv(sys.argv[1], sys.argv[1:])
 @pytest.mark.parametrize("words", [["--help"], ["list", "--help"], ["import", "--help"]])
 def test_help_is_shown_without_loading_databases_and_arrow(words: list[str]) -> None:
     asked = f"from deltalakedb.cli.main import cli; cli.main({words}, standalone_mode=False)"
-    heavy = "import sys; print([m for m in ('pyarrow', 'pydantic', 'duckdb', 'msgspec', 'rich') if m in sys.modules])"
+    names = ("pyarrow", "pydantic", "duckdb", "msgspec", "rich")
+    heavy = f"import sys; print([m for m in {names} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", f"{asked}; {heavy}"], capture_output=True, text=True, check=True
     )

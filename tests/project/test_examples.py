@@ -1,4 +1,4 @@
-"""The examples on the pages run as they stand, one page after the other in a folder of its own."""
+"""The examples on the pages run as they are, each page in a folder of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from support.s3 import s3_options
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = [ROOT / "README.md", DOCS / "quickstart.md", *sorted((DOCS / "how-to").glob("*.md"))]
+#: the pages whose examples are written as doctests are run by test_reference_pages.py
+PAGES = [
+    ROOT / "README.md",
+    *(p for p in sorted(DOCS.rglob("*.md")) if p.parent.name not in ("adr", "reference")),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +50,11 @@ def run_console(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert result.exit_code == 0, f"{line}\n{result.output}"
 
 
+def has_examples(page: Path) -> bool:
+    blocks = BLOCK.finditer(page.read_text("utf-8"))
+    return any(b["language"] == "python" or "$ deltasql" in b["text"] for b in blocks)
+
+
 def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, replace: tuple[str, str] = ("", "")) -> int:
     text = page.read_text("utf-8").replace(*replace) if replace[0] else page.read_text("utf-8")
     names: dict[str, Any] = {"__name__": "example"}
@@ -61,10 +70,11 @@ def run_page(page: Path, monkeypatch: pytest.MonkeyPatch, replace: tuple[str, st
 
 
 #: pages that need a server or a session, with tests of their own
-APART = ("use-postgres.md", "use-object-stores.md", "use-spark.md")
+APART = ("use-postgres.md", "use-object-stores.md", "use-spark.md", "first-ten-minutes.md")
+HERE = [page for page in PAGES if page.name not in APART and has_examples(page)]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in APART], ids=lambda p: p.stem)
+@pytest.mark.parametrize("page", HERE, ids=lambda p: p.stem)
 def test_the_examples_of_a_page_run_on_sqlite(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_page(page, monkeypatch) > 0
 
@@ -85,6 +95,57 @@ def test_the_examples_of_the_page_about_object_stores_run(monkeypatch: pytest.Mo
         assert run_page(DOCS / "how-to" / "use-object-stores.md", monkeypatch) == 3
     finally:
         server.stop()
+
+
+#: what differs from run to run: times, sizes, ids, folders, users, column widths
+VARIES = (
+    (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
+    (r"[\d.,]+ (B|KiB|MiB|bytes|s)\b", "SIZE"),
+    (r"(?<=\w )\d\.\d", "SECONDS"),
+    (r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{32}", "ID"),
+    (r"/\S*(?=/lake)", "/HOME"),
+    (r"\S+@\S+", "USER"),
+    (r" +", " "),
+)
+
+
+def steady(text: str) -> list[str]:
+    for pattern, instead in VARIES:
+        text = re.sub(pattern, instead, text)
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def test_the_transcript_of_the_first_ten_minutes_is_what_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = DOCS / "start" / "first-ten-minutes.md"
+    names: dict[str, Any] = {"__name__": "example"}
+    printed = ""
+    for block in BLOCK.finditer(page.read_text("utf-8")):
+        match block["language"]:
+            case "python":
+                run_python(block["text"], names, page)
+                printed = capsys.readouterr().out
+            case "text" if not block["text"].startswith("$"):
+                assert printed == block["text"]
+            case "console":
+                for command, expected in re.findall(
+                    r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block["text"], re.MULTILINE
+                ):
+                    program, *words = shlex.split(command)
+                    if program == "export":
+                        monkeypatch.setenv(*words[0].split("=", 1))
+                    else:
+                        assert steady(CliRunner().invoke(cli, words).output) == steady(expected), command
+
+
+def test_the_program_of_the_transcript_is_that_of_the_readme() -> None:
+    pages = (ROOT / "README.md", DOCS / "start" / "first-ten-minutes.md")
+    first, second = (
+        next(b["text"] for b in BLOCK.finditer(p.read_text("utf-8")) if b["language"] == "python")
+        for p in pages
+    )
+    assert first == second
 
 
 def pages() -> list[Path]:

@@ -23,7 +23,7 @@ def wanted() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     lines = project["dependencies"] + [
-        line for extra in ("duckdb", "postgres", "spark", "dev") for line in extras[extra]
+        line for extra in ("duckdb", "postgres", "spark", "docs", "dev") for line in extras[extra]
     ]
     return [r for r in map(Requirement, lines) if r.name != project["name"]]
 
@@ -45,8 +45,24 @@ def test_constraints_name_no_host() -> None:
 
 def test_make_help_lists_every_target() -> None:
     listing = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    targets = {"install", "demo", "test", "lint", "format", "bench", "java", "azurite", "logstore", "clean"}
-    assert targets <= set(re.findall(r"^  make (\w+) ", listing, re.MULTILINE))
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert phony
+    assert set(phony[1].split()) == set(re.findall(r"^  make ([\w-]+) ", listing, re.MULTILINE))
+
+
+def test_the_demo_needs_no_java_npm_or_root() -> None:
+    planned = subprocess.run(
+        ["make", "--dry-run", "--always-make", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "examples/tour.py" in planned
+    assert [word for word in ("apt-get install -y", "npm", "java", "spark", "[dev]") if word in planned] == []
+
+
+def test_the_readme_is_short_and_names_the_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 100
+    assert "pip install deltalakedb" in text
+    assert re.search(r"^make demo .*\nmake test ", text, re.MULTILINE)
 
 
 def test_ci_runs_lint_and_test() -> None:
