@@ -200,9 +200,10 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     if clocks := [row[-1] for row in found.values() if row[-1] is not None]:
         session.set_clock(max(clocks))
     out = {}
-    for table_id, (*row, published, published_all, paused, _) in found.items():
-        table = table_from_row((*row[: TABLE_COLUMNS - 1], published))
-        out[table_id] = LockedTable(table, *row[TABLE_COLUMNS - 1 :], published_all, paused)
+    for table_id, (*columns, published, published_all, paused, _) in found.items():
+        table = table_from_row((*columns[: TABLE_COLUMNS - 1], published))
+        head = (*columns[TABLE_COLUMNS - 1 :], published_all, paused)
+        out[table_id] = LockedTable(table, *head)
     return out
 
 
