@@ -62,6 +62,24 @@ def test_of_several_updates_of_a_row_the_last_one_counts(database: Database) -> 
     assert settings(database) == {"a": "3", "b": "4", "c": "5"}
 
 
+def test_small_changes_of_several_tables_are_all_made(database: Database) -> None:
+    with database.write() as session:
+        session.insert("dl_settings", COLUMNS, [("a", "0"), ("b", "0"), ("c", None)])
+    with database.write() as session:
+        session.update_rows("dl_settings", ("value",), "name", [(None, "a"), (None, "b")])
+        session.insert(
+            "dl_namespaces", ("name", "comment", "properties", "created_at"), [("n", None, "{}", 1)]
+        )
+        session.insert(
+            "dl_namespaces", ("name", "comment", "properties", "created_at"), [("m", "x", "{}", 2)]
+        )
+        session.update_many(INSERT, [("d", "1")])
+    assert settings(database) == {"a": None, "b": None, "c": None, "d": "1"}
+    with database.read() as session:
+        found = session.rows("SELECT name, comment FROM dl_namespaces ORDER BY name")
+    assert found == [("m", "x"), ("n", None)]
+
+
 def test_a_query_sees_the_changes_that_wait(database: Database) -> None:
     with database.write() as session:
         session.insert("dl_settings", COLUMNS, [("a", "1")])

@@ -236,16 +236,18 @@ def require_location(table: Table, location: str) -> None:
 def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     """Lock the heads of tables until the transaction ends, in the order of their ids to avoid deadlocks."""
     ids = sorted(set(table_ids))
-    found: dict[int, Row] = {}
+    found: dict[int, Row] = dict.fromkeys(ids, ())
     for statement in session.all_sql("snapshots", "lock"):
-        for row in session.rows(statement.expand(len(ids)).then(session.dialect.lock_rows), ids):
-            found[row[0]] = (*found.get(row[0], row[:1]), *row[1:])
+        part = session.rows(statement.expand(len(ids)).then(session.dialect.lock_rows), ids)
+        # the parts of an engine that reads them one by one are joined by the table's id
+        found = {row[0]: (*found[row[0]], *row[1:]) for row in part if row[0] in found}
     if clocks := [row[-1] for row in found.values() if row[-1] is not None]:
         session.set_clock(max(clocks))
     out = {}
-    for table_id, (*row, published, published_all, paused, _) in found.items():
-        table = table_from_row((*row[: TABLE_COLUMNS - 1], published))
-        out[table_id] = LockedTable(table, *row[TABLE_COLUMNS - 1 :], published_all, paused)
+    for table_id, (*columns, published, published_all, paused, _) in found.items():
+        table = table_from_row((table_id, *columns[: TABLE_COLUMNS - 2], published))
+        head = (*columns[TABLE_COLUMNS - 2 :], published_all, paused)
+        out[table_id] = LockedTable(table, *head)
     return out
 
 

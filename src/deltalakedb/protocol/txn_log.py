@@ -64,7 +64,8 @@ class UnpublishedCommits:
         commits: Version, time and bytes of each commit, in order.
         previous_sha256: The digest of the previous version's bytes; None if it is not known.
         predecessors_published: Whether all earlier versions were published when these were ratified.
-        pause_checked: Whether the statement that ratified them also checked that publishing is not paused.
+        pause_checked: Whether publishing was found not to be paused, and no other process can have paused it
+            before these were ratified.
     """
 
     table_id: int

@@ -72,8 +72,10 @@ _READING = frozenset(
 )  # fmt: skip
 #: parsed statements that are kept
 _MAX_PARSED = 256
-#: from here on an Arrow scan beats prepared INSERTs
-_ARROW_FROM = 32
+#: from here on an Arrow scan beats lists as parameters
+_ARROW_FROM = 128
+#: types of such lists
+_TYPES = {bool: "BOOLEAN", int: "BIGINT", bytes: "BLOB"}
 _EXPLAIN = re.compile(r"explain\b(?:\s+analyze\b)?(?:\s*\([^()]*\))?", re.IGNORECASE)
 #: kinds of statements that users may run on tables of their own
 _OWN = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE_INTO", "CREATE", "ALTER", "DROP"})
@@ -261,13 +263,16 @@ def _small_change(change: RowChange, rows: Rows) -> tuple[str, Sequence[Any]] | 
         return None
     if key is not None and len(rows) == 1:
         return change.sql, rows[0]
+    names, rows = _used_columns(names, rows) if key is None else ((*names, key), rows)
+    source, values = f"VALUES ({', '.join('?' * len(names))})", rows[0]
+    if len(rows) > 1:
+        values = [list(column) for column in zip(*rows, strict=True)]
+        types = [_TYPES.get(type(next((v for v in c if v is not None), "")), "VARCHAR") for c in values]
+        columns = zip(names, types, strict=True)
+        source = "SELECT " + ", ".join(f"unnest(?::{kind}[]) AS {name}" for name, kind in columns)
     if key is None:
-        names, rows = _used_columns(names, rows)
-    marks = ", ".join([f"({', '.join('?' * len(rows[0]))})"] * len(rows))
-    values = [value for row in rows for value in row]
-    if key is None:
-        return f"INSERT INTO {change.table} ({', '.join(names)}) VALUES {marks}", values  # noqa: S608
-    return _update_from(f"(VALUES {marks}) i ({', '.join((*names, key))})", change), values
+        return f"INSERT INTO {change.table} ({', '.join(names)}) {source}", values
+    return _update_from(f"({source}) i", change), values
 
 
 def _used_columns(columns: Sequence[str], rows: Rows) -> tuple[tuple[str, ...], Rows]:
