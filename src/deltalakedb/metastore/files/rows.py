@@ -16,7 +16,7 @@ from deltalakedb.metastore.rows import Head
 from deltalakedb.protocol.actions import Add, DeletionVector, Metadata, Remove
 from deltalakedb.protocol.arrow_values import int_array, int_values
 from deltalakedb.protocol.json_text import decode_json, encode_json
-from deltalakedb.protocol.packs import PACK_SIZE, column_values, encode_block, pack_columns
+from deltalakedb.protocol.packs import PACK_SIZE, ColumnData, encode_block, pack_columns
 from deltalakedb.protocol.paths import check_path
 from deltalakedb.protocol.schema import StructType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
@@ -246,7 +246,7 @@ def packed(batch: FileBatch, schema: StructType, metadata: Metadata) -> FileBatc
 def _records_of(pack: Pack, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
     for column in pack.columns:
         if column.name == "rows":
-            return column_values("rows", column.data, None).take(int_array(numbers - pack.begin))
+            return ColumnData(column.data).values().take(int_array(numbers - pack.begin))
     return pa.nulls(len(numbers), pa.int64())
 
 
