@@ -20,8 +20,8 @@ from deltalakedb.protocol.actions import Metadata
 from deltalakedb.protocol.pack_filter import PackFilter, Zones
 from deltalakedb.protocol.packs import (
     PACK_SIZE,
+    ColumnData,
     PackColumn,
-    column_values,
     decode_block,
     encode_block,
     find_hashes,
@@ -356,24 +356,23 @@ def test_values_are_those_of_the_statistics(texts):
     columns = packed(texts)
     leaves = list(SCHEMA.leaves())
     want = stats_columns(pa.array(texts, pa.string()), leaves)
-    same(columns, "rows", want.num_records, None)
+    same(columns, "rows", want.num_records)
     for x in leaves:
         if x.path[0].startswith("p "):
             continue
         for kind, group in (("low", want.lows), ("high", want.highs), ("nulls", want.nulls)):
             if x.path in group:
-                same(columns, json.dumps([kind, *x.path], separators=(",", ":")), group[x.path], x.type)
+                same(columns, json.dumps([kind, *x.path], separators=(",", ":")), group[x.path])
 
 
-def same(columns: dict[str, PackColumn], name: str, want: pa.Array, kind: Any) -> None:
+def same(columns: dict[str, PackColumn], name: str, want: pa.Array) -> None:
     if name not in columns:
         assert want.null_count == len(want)
         return
-    found = column_values(name, columns[name].data, kind)
+    found = ColumnData(columns[name].data).values()
     assert found.type == want.type
     found.validate(full=True)
     assert bits(found) == bits(want)
-    assert bits(column_values(name, columns[name].data, None)) == bits(want)
 
 
 ARRAYS = {
@@ -393,7 +392,7 @@ def test_any_values_come_back(kind, data):
     rows = [json.dumps({"maxValues": {} if v is None else {kind: v}}, default=str) for v in values]
     columns = packed(rows)
     want = stats_columns(pa.array(rows, pa.string()), list(SCHEMA.leaves())).highs[(kind,)]
-    same(columns, json.dumps(["high", kind], separators=(",", ":")), want, PrimitiveType(kind))
+    same(columns, json.dumps(["high", kind], separators=(",", ":")), want)
 
 
 @settings(max_examples=50, deadline=None)
@@ -401,11 +400,10 @@ def test_any_values_come_back(kind, data):
 def test_partition_values_come_back(parts):
     columns = packed([None] * len(parts), parts)
     for name in PARTITIONS:
-        kind = PrimitiveType(name.removeprefix("p "))
         column = columns.get(json.dumps(["part", name], separators=(",", ":")))
         if column is None:
             continue
-        found = column_values(column.name, column.data, kind).to_pylist()
+        found = ColumnData(column.data).values().to_pylist()
         for values, have in zip(parts, found, strict=True):
             if have is None:
                 assert values.get(name) in (None, "", "no", "x", "never", "NaN", "1.005")
@@ -446,7 +444,7 @@ def test_paths_are_found_by_their_hashes():
     columns = {c.name: c for c in pack_columns(paths, empty, empty, SCHEMA, metadata())}
     assert set(columns) == {"path", "leaves"}
     data = columns["path"].data
-    assert column_values("path", data, None).to_pylist() == path_hashes(paths).tolist()
+    assert ColumnData(data).values().to_pylist() == path_hashes(paths).tolist()
     for wanted in ([7], [7, 4999, 12], [], range(100, 900)):
         found = find_hashes(data, path_hashes([paths[n].as_py() for n in wanted]))
         assert set(wanted) <= set(found.tolist())
@@ -608,10 +606,7 @@ def test_two_hundred_columns():
 def test_a_pack_of_empty_texts():
     for count in (1, 2, 300):
         columns = one("string", *[("", "")] * count)
-        assert (
-            column_values('["low","string"]', columns['["low","string"]'].data, None).to_pylist()
-            == [""] * count
-        )
+        assert ColumnData(columns['["low","string"]'].data).values().to_pylist() == [""] * count
         assert all(kept(Compare(("string",), "=", ""), columns, count))
         assert not any(kept(Compare(("string",), ">", "a"), columns, count))
         assert not any(kept(Compare(("string",), "<", ""), columns, count))
@@ -641,8 +636,8 @@ def test_a_whole_pack_is_small_and_exact():
     assert sizes['["low","string"]'] < 9
     want = stats_columns(pa.array(texts), list(SCHEMA.leaves()))
     for name in ("long", "double", "string"):
-        same(columns, f'["low","{name}"]', want.lows[(name,)], PrimitiveType(name))
-        same(columns, f'["high","{name}"]', want.highs[(name,)], PrimitiveType(name))
+        same(columns, f'["low","{name}"]', want.lows[(name,)])
+        same(columns, f'["high","{name}"]', want.highs[(name,)])
     mask = kept(Compare(("long",), "=", 5_000_500), columns, count)
     assert mask.index(True) == 5000
     assert sum(mask) == 1
@@ -652,4 +647,4 @@ def test_an_unknown_format_is_reported():
     columns = one("long", (1, 2))
     data = columns['["low","long"]'].data
     with pytest.raises(ProtocolError, match="unknown format 9"):
-        column_values('["low","long"]', b"\x09" + data[1:], None)
+        ColumnData(b"\x09" + data[1:])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from deltalakedb.metastore import files, snapshots
 from deltalakedb.metastore.files import digests, packs, rows
 from deltalakedb.protocol.schema import parse_schema
@@ -68,7 +70,8 @@ def state_of(database: Database, name: str) -> dict[str, Any]:
 def statistics_of(database: Database, opened: OpenTable, leaves: Sequence[Leaf]) -> dict[str, list[Any]]:
     """The statistics of all files of a version, by column, newest file first."""
     ids = files.scan_files(database, opened, ("file_id",)).column("file_id")
-    found = files.statistics(database, opened, ids.take(list(range(len(ids)))[::-1]), leaves)
+    backwards = pa.array(range(len(ids) - 1, -1, -1), pa.int64())
+    found = files.statistics(database, opened, ids.take(backwards), leaves)
     groups = {"nulls": found.nulls, "lows": found.lows, "highs": found.highs}
     columns = {f"{name} {path}": array for name, group in groups.items() for path, array in group.items()}
     return {name: array.to_pylist() for name, array in {"rows": found.num_records, **columns}.items()}

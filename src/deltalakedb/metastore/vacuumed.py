@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from deltalakedb.metastore.files import hash_parts, path_hash
+from deltalakedb.protocol.paths import canonical_path
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from deltalakedb.metastore.engines.base import Session, SessionSource
     from deltalakedb.metastore.rows import Table
+
+#: path hashes in one statement
+_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ def record(session: Session, table_id: int, paths: Collection[str]) -> int:
     """
     version = _head(session, table_id)
     _each(session, "forget", (table_id,), paths)
-    rows = [(table_id, path_hash(path), path, version) for path in paths]
+    rows = [(table_id, _path_hash(path), path, version) for path in paths]
     session.insert("dl_vacuumed", ("table_id", "path_hash", "path", "started"), rows)
     return version
 
@@ -48,7 +52,7 @@ def end(session: Session, table_id: int, paths: Collection[str]) -> None:
 
 
 def among(session: Session, table_id: int, paths: Collection[str]) -> list[Vacuumed]:
-    sql, parts = session.sql("vacuumed", "among"), hash_parts(paths)
+    sql, parts = session.sql("vacuumed", "among"), _hash_parts(paths)
     rows = (row for part in parts for row in session.rows(sql.expand(len(part)), (table_id, *part)))
     return [Vacuumed(*row) for row in rows if row[0] in paths]
 
@@ -68,5 +72,17 @@ def _head(session: Session, table_id: int) -> int:
 
 
 def _each(session: Session, name: str, params: Sequence[int], paths: Collection[str]) -> None:
-    for part in hash_parts(paths):
+    for part in _hash_parts(paths):
         session.run(session.sql("vacuumed", name).expand(len(part)), (*params, *part))
+
+
+def _hash_parts(paths: Collection[str]) -> Iterator[Sequence[int]]:
+    """The hashes of some paths, as many at a time as one statement takes."""
+    hashes = sorted({_path_hash(path) for path in paths})
+    return (hashes[at : at + _AT_ONCE] for at in range(0, len(hashes), _AT_ONCE))
+
+
+def _path_hash(path: str) -> int:
+    """A 64-bit hash of a path's canonical form."""
+    data = canonical_path(path).encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)

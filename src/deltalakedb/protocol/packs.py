@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import math
 import struct
+import sys
 import zlib
 from datetime import date
 from enum import IntEnum
 from functools import cached_property, lru_cache
+from posixpath import commonprefix
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 import numpy as np
@@ -81,6 +83,7 @@ _CUT: Final = 29
 _KEPT: Final = 24
 _MAX_PREFIX: Final = 1024
 _MAX_LIST: Final = 256
+_MOST: Final = sys.float_info.max
 _SAVING: Final = 0.6
 _SHORT: Final = 1024
 #: characters of partition values that are parsed once
@@ -165,17 +168,11 @@ def text_image(text: bytes) -> int:
     return int.from_bytes(text[:8].ljust(8, b"\0"), "big") - (1 << 63)
 
 
-def _number_image(value: float) -> int:
-    try:
-        return float_image(float(value) or 0.0)
-    except OverflowError:
-        return float_image(math.inf if value > 0 else -math.inf)
-
-
 def zone_image(value: Any) -> int:
     """The image of a value without the bits that name its domain; images of one domain keep the order."""
-    image = text_image(value) if isinstance(value, bytes) else _number_image(value)
-    return image >> TAG_BITS
+    if isinstance(value, bytes):
+        return text_image(value) >> TAG_BITS
+    return float_image(float(min(max(value, -_MOST), _MOST)) or 0.0) >> TAG_BITS
 
 
 # ---- encoding ----
@@ -402,14 +399,14 @@ def _texts(array: pa.Array, missing: Mask, side: int) -> _Values:
     lengths = pc.binary_length(array)
     longest = pc.max(lengths).as_py()
     least, most = _ends(array)
-    prefix = _common(least, most)
+    prefix = commonprefix([least, most])[:_MAX_PREFIX]
     full = False
     if side > 0 and longest >= _CUT:
         if len(prefix) + 8 > _KEPT:
             texts = [None if t is None else open_end(t, "string") for t in array.to_pylist()]
             bounds, full = pa.array(texts, pa.binary()), True
             least, most = _ends(bounds)
-            prefix = _common(least, most)
+            prefix = commonprefix([least, most])[:_MAX_PREFIX]
         else:
             most = open_end(most, "string")
     if missing.any():
@@ -417,7 +414,7 @@ def _texts(array: pa.Array, missing: Mask, side: int) -> _Values:
     images, rests = _text_images(bounds, len(prefix))
     if not full:
         # without trailing NULs, the length of a short text can be seen from its image
-        full = bool(rests.max() > 8 or np.any((rests > 0) & (_last_bytes(bounds) == 0)))
+        full = bool(rests.max() > 8 or pc.any(pc.ends_with(bounds, "\0")).as_py())
     tail, flags = (_texts_blob(array), 0) if full else (b"", _WHOLE)
     return _Values(Form.TEXTS, images, prefix=prefix, flags=flags, tail=tail, least=least, most=most)
 
@@ -439,15 +436,6 @@ def _listed(array: pa.Array, side: int) -> _Values | None:
 def _ends(array: pa.Array) -> tuple[bytes, bytes]:
     found = pc.min_max(array).as_py()
     return found["min"], found["max"]
-
-
-def _common(least: bytes, most: bytes) -> bytes:
-    length = 0
-    for a, b in zip(least[:_MAX_PREFIX], most[:_MAX_PREFIX], strict=False):
-        if a != b:
-            break
-        length += 1
-    return least[:length]
 
 
 def _text_images(array: pa.Array, skipped: int) -> tuple[Numbers, Numbers]:
@@ -474,14 +462,6 @@ def _text_buffers(array: pa.Array) -> tuple[Numbers, Numbers]:
     offsets = np.frombuffer(ends, np.int32, array.offset + count + 1)[array.offset :].astype(np.int64)
     data = np.zeros(0, np.uint8) if content is None else np.frombuffer(content, np.uint8)
     return offsets - offsets[0], data[offsets[0] : offsets[-1]]
-
-
-def _last_bytes(array: pa.Array) -> Numbers:
-    """The last byte of each text; of an empty one, any that is not 0."""
-    offsets, data = _text_buffers(array)
-    if not len(data):
-        return np.ones(len(array), np.uint8)
-    return np.where(np.diff(offsets) > 0, data[np.maximum(offsets[1:] - 1, 0)], 1)
 
 
 # ---- blobs ----
@@ -827,23 +807,3 @@ class ColumnData:
             lengths = np.where(self.missing, 0, lengths)
         content = table[np.arange(table.shape[1]) < lengths[:, None]]
         return _text_array(lengths, content, self.missing, kind)
-
-
-def column_values(name: str, data: bytes, kind: DataType | None) -> pa.Array:
-    """The exact values of a pack column, null if a file states none.
-
-    Args:
-        name: The column's name.
-        data: Its data.
-        kind: The type to return; by default the stored one. Counts and hashes have their own.
-    """
-    values = ColumnData(data).values()
-    wanted = (
-        None if kind is None or name in ("rows", "path") or name.startswith('["nulls"') else arrow_type(kind)
-    )
-    if wanted is None or values.type == wanted:
-        return values
-    try:
-        return values.cast(wanted, safe=not pa.types.is_floating(wanted))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return pa.nulls(len(values), wanted)

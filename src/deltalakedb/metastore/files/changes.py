@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltalakedb.metastore.files.listing import added_between, last_at, live_files
 from deltalakedb.metastore.files.packs import unpack
-from deltalakedb.metastore.files.rows import Counts, FileRows, id_range, path_hash
+from deltalakedb.metastore.files.rows import Counts, FileRows, id_range
 from deltalakedb.protocol.actions import Action, Add, Metadata, Remove
 from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.paths import canonical_path
@@ -17,13 +17,11 @@ from deltalakedb.protocol.skipping import FileFilter
 from deltalakedb.protocol.stats import parse_stats
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from deltalakedb.metastore.engines.base import Row, Session
     from deltalakedb.protocol.actions import FileKey
 
-#: path hashes in one statement
-_AT_ONCE: Final = 500
 #: above every version
 _LATEST: Final = 2**62
 
@@ -164,12 +162,6 @@ def keys_added_since(session: Session, table_id: int, version: int) -> list[tupl
     """Path and deletion vector id of every file that versions after one have added."""
     after, end = last_at(session, table_id, version), id_range(table_id)[1]
     return [(path, dv_id) for path, dv_id in session.rows(session.sql("files", "keys after"), (after, end))]
-
-
-def hash_parts(paths: Iterable[str]) -> Iterator[Sequence[int]]:
-    """The hashes of some paths, as many at a time as one statement takes."""
-    hashes = sorted({path_hash(path) for path in paths})
-    return (hashes[at : at + _AT_ONCE] for at in range(0, len(hashes), _AT_ONCE))
 
 
 def _first(rows: Iterable[Row]) -> ConcurrentChange | None:

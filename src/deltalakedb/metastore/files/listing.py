@@ -91,8 +91,8 @@ def scan_files(
     wanted, version = list(columns), opened.snapshot.version
     with telemetry.timed("plan_duration_seconds", engine=db.dialect.name), db.read() as session:
         if where is None:
-            found = pages(session, opened.table.table_id, version, wanted, most=_LONG_PAGE)
-            return pa.concat_tables([page.select(wanted) for page in found])
+            every = pages(session, opened.table.table_id, version, wanted, most=_LONG_PAGE)
+            return pa.concat_tables([page.select(wanted) for page in every])
         schema = parse_schema(opened.snapshot.metadata.schema_string)
         where = to_physical(where, schema)
         exact = FileFilter(where, column_types(schema))

@@ -28,7 +28,7 @@ from deltalakedb.metastore.files.rows import (
 )
 from deltalakedb.protocol.arrow_values import arrow_type, int_array
 from deltalakedb.protocol.pack_filter import Zones
-from deltalakedb.protocol.packs import PACK_SIZE, column_name, column_values, decode_block
+from deltalakedb.protocol.packs import PACK_SIZE, ColumnData, column_name, decode_block
 from deltalakedb.protocol.stats_columns import LeafColumns, has_bounds, stats_columns
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def leaf_columns(session: Session, table_id: int, ids: Ids, leaves: Sequence[Lea
             if name not in columns:
                 arrays.append(pa.nulls(len(places), kinds[name]))
                 continue
-            values = column_values(name, columns[name], None)
+            values = ColumnData(columns[name]).values()
             arrays.append(values if whole else values.take(int_array(places)))
         left[begin:end] = False
     parsed = stats_columns(stats_of(session, ordered[left]), leaves)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,13 +18,13 @@ from deltalakedb.protocol.arrow_values import int_array, int_values
 from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.protocol.packs import (
     PACK_SIZE,
-    column_values,
+    ColumnData,
     encode_block,
     pack_columns,
     path_hashes,
     stored_hashes,
 )
-from deltalakedb.protocol.paths import canonical_path, check_path
+from deltalakedb.protocol.paths import check_path
 from deltalakedb.protocol.schema import StructType, parse_schema
 from deltalakedb.protocol.stats import parse_stats
 
@@ -77,12 +76,6 @@ Details = tuple[int, str | None, str | None, str | None]
 def id_range(table_id: int) -> tuple[int, int]:
     """The first id of a table's files, and the first of the next table."""
     return table_id << FILE_ID_BITS, (table_id + 1) << FILE_ID_BITS
-
-
-def path_hash(path: str) -> int:
-    """A 64-bit hash of a path's canonical form."""
-    data = canonical_path(path).encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big", signed=True)
 
 
 @dataclass(slots=True)
@@ -260,7 +253,7 @@ def packed(batch: FileBatch, schema: StructType, metadata: Metadata) -> FileBatc
 def _records_of(pack: Pack, numbers: np.ndarray[Any, np.dtype[np.int64]]) -> pa.Array:
     for column in pack.columns:
         if column.name == "rows":
-            return column_values("rows", column.data, None).take(int_array(numbers - pack.begin))
+            return ColumnData(column.data).values().take(int_array(numbers - pack.begin))
     return pa.nulls(len(numbers), pa.int64())
 
 
