@@ -21,7 +21,7 @@ SYSTEMS: Final = ("sqlite", "postgres", "duckdb")
 PHASES: Final = ("plan", "load", "verify", "finalize")
 #: what an import may take at the most: times of stock's load, and memory
 GOAL_TIMES: Final = 2.0
-GOAL_MB: Final = 700
+GOAL_MB: Final = 600
 GOALS: Final = ("sqlite", "postgres")
 
 

@@ -14,6 +14,7 @@ from deltalakedb.address import parse_address
 from deltalakedb.exceptions import CatalogBusyError, TableExistsError, TableMissingError
 from deltalakedb.failpoints import FailpointError
 from deltalakedb.metastore.database import Database
+from deltalakedb.transfer.importing import loader
 from support.lake import files_below
 from support.processes import Child, arm
 from support.sources import change, contents, count, many_files
@@ -27,6 +28,11 @@ BATCHES = 5
 
 def run_import(path: str, uri: str) -> dict[str, Any]:
     return import_table(path, uri, history="checkpoint", batch_size=15).to_dict()
+
+
+def run_with_two_processes(path: str, uri: str) -> dict[str, Any]:
+    loader.SECOND_PROCESS_FROM = 0  # type: ignore[misc]
+    return run_import(path, uri)
 
 
 @pytest.fixture
@@ -69,6 +75,24 @@ def test_one_import_killed_in_every_phase_and_batch_ends_like_one_that_was_not(
 
 
 @pytest.mark.parametrize("engine_name", ["sqlite"])
+def test_an_import_by_two_processes_is_killed_and_resumed(
+    source: Path, catalog_uri: str, tmp_path: Path
+) -> None:
+    uri = f"{catalog_uri}?table=t"
+    clean = import_table(str(source), uri, history="checkpoint", batch_size=15)
+    wanted = contents(uri)
+    rollback_import(uri)
+    for point, batches in (("import.batch_written=kill@2", 1), ("import.batch_done=kill@2", 3)):
+        Database.open(parse_address(catalog_uri)).close()
+        Child(run_with_two_processes, str(source), uri, folder=tmp_path, points=point).died()
+        (status, *_) = import_status(uri)
+        assert (status.batches_done, status.at_work) == (batches, False)
+    Database.open(parse_address(catalog_uri)).close()
+    again = Child(run_with_two_processes, str(source), uri, folder=tmp_path).result()
+    assert (again["action"], again["digest"]) == ("resumed", clean.digest)
+    assert contents(uri) == wanted
+
+
 def test_an_import_killed_after_its_last_transaction_is_finished(
     source: Path, catalog_uri: str, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Window
 from deltalakedb.delta_log.commit_file import commit_digest, is_large, iter_actions, iter_pieces, iter_state
@@ -34,7 +34,7 @@ from deltalakedb.transfer.importing.encoding import (
     write_window,
 )
 from deltalakedb.transfer.importing.options import LoadEngine, peak_bytes
-from deltalakedb.transfer.importing.plan import base_checkpoint, tail_batches
+from deltalakedb.transfer.importing.plan import SECOND_PROCESS_FROM, base_checkpoint, tail_batches
 from deltalakedb.transfer.importing.second_process import in_second_process
 from deltalakedb.transfer.reports import ImportPlan, ImportProgress
 
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
 
 #: makes batches of commits ready, in their order, from the layout before the first one
 Tails: TypeAlias = "Callable[[LoadTask, Sequence[range], Layout], Iterator[ReadyTail | LargeCommit]]"
-
-#: a checkpoint with more rows is encoded by a second process, which takes half a second to start
-SECOND_PROCESS_FROM: Final = 100_000
 
 
 class TornCheckpointError(LogCorruptError):

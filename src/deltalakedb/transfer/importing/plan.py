@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple, Unpack
+from typing import TYPE_CHECKING, Final, NamedTuple, Unpack
 
 from deltalakedb.delta_log.checkpoint import CheckpointScan, is_complete
 from deltalakedb.delta_log.commit_file import is_large
@@ -41,8 +41,11 @@ COMMITS_PER_BATCH = 500
 BYTES_PER_BATCH = 8 * 1024 * 1024
 #: logs up to this many rows are counted exactly by a dry run
 _COUNTED_EXACTLY = 200_000
-#: what was measured: the process itself, a file in a batch, a byte of its row, a file's action in JSON
+#: a checkpoint with more rows is encoded by a second process, which takes half a second to start
+SECOND_PROCESS_FROM: Final = 100_000
+#: what was measured: the process itself, a second one, a file in a batch, a byte of its row
 _MEMORY_AT_REST = 150 * 1024 * 1024
+_MEMORY_OF_SECOND = 240 * 1024 * 1024
 _MEMORY_PER_ROW = 3_000
 _MEMORY_PER_BYTE = 6
 #: bytes of a decoded row from which on it is not a row as they were measured
@@ -141,6 +144,7 @@ def make_plan(
     tail = range(first if base == "none" else first + 1, newest.version + 1)
     tail_bytes = sum(listing.commits[v].size for v in tail if v in listing.commits)
     files = rows + tail_bytes // JSON_PER_ACTION
+    second = _MEMORY_OF_SECOND if rows > SECOND_PROCESS_FROM else 0
     cost, (engine, why) = _COST[address.engine], options.choose()
     batches = sum(1 for _ in tail_batches(listing, tail)) + (0 if base == "none" else 1 + ceil(rows / size))
     return ImportPlan(
@@ -160,7 +164,7 @@ def make_plan(
         size_bytes=None,
         exact=False,
         seconds=round((files * cost.microseconds + len(tail) * _MICROSECONDS_PER_COMMIT) / 1e6, 1),
-        memory_bytes=_MEMORY_AT_REST + cost.memory + min(size, files) * per_row + largest,
+        memory_bytes=_MEMORY_AT_REST + second + cost.memory + min(size, files) * per_row + largest,
         # a commit's bytes are kept as they are, and become rows
         database_bytes=int(files * cost.row_bytes + (raw_bytes + tail_bytes) * cost.per_raw_byte)
         + tail_bytes,
