@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.read.dataset import PlannedDataset
-    from deltalakedb.table.transaction import Transaction
+    from deltalakedb.table.transaction import CatalogTransaction
 
 SqlEngine = Literal["auto", "duckdb", "datafusion"]
 #: the views that queries may name, by the prefix of their names
@@ -53,18 +53,18 @@ _MISSING: Final = re.compile(
 
 def run_sql(
     sql: str,
-    snapshot: Transaction,
+    snapshot: CatalogTransaction,
     *,
+    open_table: Callable[[str], DeltaTable],
     engine: SqlEngine = "auto",
-    version_of: Callable[[str], int | None] = lambda _: None,
 ) -> pa.RecordBatchReader:
     """Run a query over the tables and views of a snapshot; only those that the query names are opened.
 
     Args:
         sql: The query. A table is named as in the catalog, ``sales.orders`` or ``"sales.orders"``.
         snapshot: The catalog at one moment; it may end before the rows are read.
+        open_table: Opens a table by name: as the snapshot has it, or as of another time.
         engine: ``duckdb``, ``datafusion``, or DuckDB if it is installed.
-        version_of: The version of a table to read; None for the snapshot's.
 
     Raises:
         QueryError: The query is wrong, or is not a query.
@@ -77,7 +77,7 @@ def run_sql(
         sql = _TABLE_NAMES
     known: list[str] = snapshot.query(_TABLE_NAMES).column("name").to_pylist()
     names = _named(sql, known)
-    tables = {name: snapshot.table(name, version=version_of(name)) for name in names}
+    tables = {name: open_table(name) for name in names}
     views = {name: _view(snapshot, name) for name in _named_views(sql)}
     by_duckdb = engine == "duckdb" or (engine == "auto" and available("duckdb"))
     try:
@@ -85,7 +85,7 @@ def run_sql(
     except QueryError as error:
         if (missing := _missing_table(error)) is None:
             raise
-        snapshot.table(missing)  # the error suggests similar names
+        open_table(missing)  # the error suggests similar names
         raise InvalidArgumentError(
             f"the table {missing} is in the catalog, but the query does not name it exactly",
             suggestion=f'write the name in double quotes: "{missing}"',
@@ -145,7 +145,7 @@ def _named_views(sql: str) -> list[str]:
     return sorted({n.lower() for n in _chains(sql) if n.lower().startswith(VIEW_PREFIX) and "." not in n})
 
 
-def _view(snapshot: Transaction, name: str) -> pa.Table:
+def _view(snapshot: CatalogTransaction, name: str) -> pa.Table:
     try:
         found = snapshot.query(f'SELECT * FROM "{name}"')  # noqa: S608 - a name of word characters
     except DeltaSqlError as error:

@@ -172,7 +172,8 @@ def test_sql_reads_as_of_a_time(deltasql: Deltasql, deltasql_json: DeltasqlJson,
     for engine in ENGINES:
         words = ("sql", "SELECT count(*) AS n FROM sales.orders", "--at", first, "--engine", engine)
         assert deltasql_json(*words) == [{"n": 3}]
-    assert "no version" in deltasql("sql", "SELECT * FROM people", "--at", "2001-01-01", code=1).stderr
+    missing = deltasql("sql", "SELECT * FROM people", "--at", "2001-01-01", code=1).stderr
+    assert "there was no table 'people' at 2001-01-01" in missing
 
 
 def test_head_shows_some_rows(deltasql: Deltasql, deltasql_json: DeltasqlJson, orders: str) -> None:

@@ -40,6 +40,7 @@ Examples:
   deltasql create sales.orders --schema id:long,city:string --location /srv/lake/orders
   deltasql list
   deltasql show sales.orders
+  deltasql sql "SELECT city, count(*) FROM sales.orders GROUP BY city"
   deltasql files sales.orders --where "city = 'Rome'"
   deltasql --json history sales.orders
 """

@@ -130,7 +130,7 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
         predecessors_published=published,
         pause_checked=session.dialect.exclusive,
     )
-    return Committed(result.version, result.timestamp, unpublished=unpublished)
+    return Committed(result.version, result.committed_at, unpublished=unpublished)
 
 
 def _handled_features(

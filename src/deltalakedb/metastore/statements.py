@@ -23,15 +23,17 @@ _CLOCKS: Final = {"postgres": "(extract(epoch FROM clock_timestamp()) * 1000)::b
 _COMMENT = re.compile(r"^--.*$", re.MULTILINE)
 
 _REGISTERED: Final = """t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags,
-        t.settings, t.created_at, t.updated_at"""
+        t.settings, t.created_at"""
 _HEAD: Final = """h.head_version, h.head_timestamp, h.first_version, h.num_files, h.size_bytes,
         h.num_records, h.files_without_count"""
 #: lists of columns that several statements share: a row of each makes one value
 _COLUMNS: Final = {
     # a Table: of dl_tables t, dl_heads h and dl_mirror m
-    "{table}": f"{_REGISTERED}, {_HEAD}, m.published_version",
+    "{table}": f"""{_REGISTERED},
+        CASE WHEN h.head_timestamp > t.updated_at THEN h.head_timestamp ELSE t.updated_at END,
+        {_HEAD}, m.published_version""",
     # its parts, and the columns that only a locked table has
-    "{registered}": _REGISTERED,
+    "{registered}": f"{_REGISTERED}, t.updated_at",
     "{locked}": f"{_HEAD}, h.next_file_seq, h.metadata_version, h.protocol_version, h.frozen, h.head_sha256",
     "{tables}": """dl_tables t
         JOIN dl_heads h ON h.table_id = t.table_id JOIN dl_mirror m ON m.table_id = t.table_id""",

@@ -218,11 +218,11 @@ def watch(
 
 
 def _show_commit(cli: Invocation, found: TableCommit) -> None:
-    from deltalakedb.cli.commands.tables import commit_document
-
     name, commit = found
+    when = render.iso(commit.committed_at)
     if cli.json:
-        click.echo(json.dumps({"table": name, **commit_document(commit)}, ensure_ascii=False))
+        document = {"table": name, **commit.to_dict(), "committed_at": when}
+        click.echo(json.dumps(document, ensure_ascii=False))
     elif cli.quiet:
         click.echo(f"{name} {commit.version}")
     else:

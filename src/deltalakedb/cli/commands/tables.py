@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
-    from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.outbox import Lag
     from deltalakedb.metastore.rows import OpenTable, Table
     from deltalakedb.metastore.txn_log import SqlTxnLogReader
@@ -193,38 +192,25 @@ def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> 
       deltasql history sales.orders --limit 10
       deltasql history sales.orders --json
     """
-    from deltalakedb.metastore import commits
-
-    row = catalog.describe(name)
-    found = commits.history(catalog.log(name).database, row, limit=limit)
-    shown = [commit_document(c) | {"published": c.version <= row.published_version} for c in found]
-    rows = []
-    for c in shown:
-        files, published = (
-            f"+{c['files_added']} -{c['files_removed']}",
-            "yes" if c["published"] else "waiting",
+    published = catalog.describe(name).published_version
+    found = catalog.commits(name, limit=limit)
+    shown = [
+        c.to_dict() | {"committed_at": render.iso(c.committed_at), "published": c.version <= published}
+        for c in found
+    ]
+    rows = [
+        (
+            c.version,
+            render.iso(c.committed_at),
+            c.operation or None,
+            f"+{c.num_added} -{c.num_removed}",
+            c.actor or None,
+            "yes" if c.version <= published else "waiting",
         )
-        what, by = c["operation"] or None, c["actor"] or None
-        rows.append((c["version"], c["committed_at"], what, files, by, published))
+        for c in found
+    ]
     table = Rows("VERSION>|COMMITTED|OPERATION|FILES|BY|PUBLISHED", rows)
     cli.show({"table": name, "commits": shown}, [table], [str(c.version) for c in found])
-
-
-def commit_document(commit: CommitRow) -> dict[str, Any]:
-    """A commit as plain data."""
-    from deltalakedb.protocol.json_text import decode_json
-
-    return {
-        "version": commit.version,
-        "committed_at": render.iso(commit.timestamp),
-        "operation": commit.operation,
-        "files_added": commit.num_added,
-        "files_removed": commit.num_removed,
-        "actor": commit.actor,
-        "origin": commit.origin,
-        "transaction": commit.txn_uuid,
-        "info": None if commit.info is None else decode_json(commit.info),
-    }
 
 
 @command("create", CHANGING)
