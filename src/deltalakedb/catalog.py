@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 from deltalakedb.address import Address, is_deltasql, parse_address, validate_table_name
@@ -24,19 +25,25 @@ from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror import checkpointer, drift, publisher, reconciler, repair
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.settings import Config, as_config, use_config
+from deltalakedb.table import alter
 from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.drop_in.delta_table import DeltaTable
+from deltalakedb.table.handle import require_handle
 from deltalakedb.table.locations import ROOT_SETTING, normal_location
 from deltalakedb.table.maintenance.vacuum import Garbage, collect
+from deltalakedb.table.read.scan import arrow_schema
+from deltalakedb.table.restore import restore
 from deltalakedb.table.transaction import Transaction
-from deltalakedb.table.write.write import create_table, write_table
+from deltalakedb.table.write.source_files import FileRows, FilesWritten
+from deltalakedb.table.write.write import create_table, known_mode, write_table
 from deltalakedb.transfer import relocating
 from deltalakedb.transfer.importing.api import import_table
+from deltalakedb.transfer.reports import RelocationReport, RestoreReport
 from deltalakedb.transfer.verifying.verifier import verify_head
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -50,9 +57,10 @@ if TYPE_CHECKING:
     from deltalakedb.mirror.reconciler import Pass
     from deltalakedb.mirror.repair import Repaired
     from deltalakedb.protocol.read_set import Isolation
-    from deltalakedb.protocol.txn_log import Commit, TxnLogReader, TxnLogWriter
+    from deltalakedb.protocol.txn_log import Commit, Committed, TxnLogReader, TxnLogWriter
+    from deltalakedb.table.write.source_files import FileFormat, SourceFile
     from deltalakedb.transfer import Level
-    from deltalakedb.transfer.reports import RelocationReport, VerifyReport
+    from deltalakedb.transfer.reports import VerifyReport
 
 
 T = TypeVar("T")
@@ -229,6 +237,150 @@ class Catalog:
         """
         with use_config(self._config):
             write_table(self._uri(name, location), data, **options)
+
+    def write_files(
+        self,
+        name: str,
+        files: Sequence[SourceFile],
+        *,
+        file_format: FileFormat | None = None,
+        delimiter: str | None = None,
+        mode: str = "append",
+        location: str | os.PathLike[str] | None = None,
+        partition_by: list[str] | str | None = None,
+        schema_mode: Literal["merge", "overwrite"] | None = None,
+    ) -> FilesWritten:
+        """Write the rows of CSV, JSON lines or Parquet files to a table, in one commit.
+
+        Rows are streamed. Texts are read in the types of the table's columns; if the table is new, types are
+        found out from the first rows. A time without a zone is UTC if the column has one.
+
+        Args:
+            name: The table; it is created if it does not exist.
+            files: Paths, or one open binary stream. Compressed files end in ``.gz``, ``.bz2``, ``.zst`` or
+                ``.lz4``.
+            file_format: ``csv``, ``json`` (one object per line) or ``parquet``; by default by the names.
+            delimiter: Of CSV files; by default a comma, or a tab for ``.tsv``.
+            mode: ``append``, ``overwrite``, ``error`` or ``ignore``, if the table exists.
+            location: The root of a new table; by default a folder under the catalog's root.
+            partition_by: Partition columns of a new table.
+            schema_mode: ``merge`` adds new columns to the table, and lets files have different ones;
+                ``overwrite`` replaces the schema with ``mode="overwrite"``.
+
+        Example:
+            >>> catalog.write_files("sales.orders", ["january.csv", "february.csv.gz"]).num_rows
+            1200
+        """
+        known = self.find(name)
+        if known is not None and known_mode(mode) == "ignore":
+            return FilesWritten(None, 0)
+        schema = None
+        if known is not None and schema_mode != "overwrite":
+            schema = arrow_schema(self.log(name).snapshot().metadata.schema_string)
+        rows = FileRows(files, file_format, delimiter, schema, merge=schema_mode == "merge")
+        options: dict[str, Any] = {"location": location, "partition_by": partition_by}
+        with use_config(self._config):
+            try:
+                with self.transaction() as tx:
+                    tx.write(name, rows.reader(), mode=mode, schema_mode=schema_mode, **options)
+            except Exception as error:
+                if rows.error is None or rows.error is error:
+                    raise
+                raise rows.error from error  # delta-rs knows only the text of it
+        return FilesWritten(tx.commits.get(name), rows.num_rows)
+
+    def alter_table(
+        self,
+        name: str,
+        *,
+        add_columns: Any = None,
+        column_comments: Mapping[str, str] | None = None,
+        drop_not_null: Sequence[str] = (),
+        add_constraints: Mapping[str, str] | None = None,
+        drop_constraints: Sequence[str] = (),
+        set_properties: Mapping[str, str] | None = None,
+        unset_properties: Sequence[str] = (),
+        description: str | None = None,
+    ) -> Committed | None:
+        """Change columns, constraints, properties and the description of a table, all of it or nothing.
+
+        ``DeltaTable.alter`` has the same changes one by one, each in a commit of its own.
+
+        Args:
+            name: The table.
+            add_columns: New nullable columns: a Delta schema or anything that exports an Arrow schema.
+            column_comments: Comments by column.
+            drop_not_null: Columns that may be null from now on.
+            add_constraints: SQL conditions that every row must fulfil, by name; the rows that exist are
+                checked.
+            drop_constraints: Names of constraints.
+            set_properties: Table properties. Those that begin with ``delta.`` must be known ones.
+            unset_properties: Properties to remove.
+            description: The description in the table's metadata.
+
+        Returns:
+            The commit; None if nothing was asked for.
+
+        Example:
+            >>> catalog.alter_table("sales.orders", set_properties={"delta.appendOnly": "true"}).version
+            8
+        """
+        ours = {k: v for k, v in (set_properties or {}).items() if not k.startswith("delta.")}
+        deltas = {k: v for k, v in (set_properties or {}).items() if k not in ours}
+        with use_config(self._config), self.transaction() as tx:
+            table = tx.table(name)
+            if add_columns is not None:
+                table.alter.add_columns(alter.fields_of(add_columns))
+            for column, comment in (column_comments or {}).items():
+                table.alter.set_column_metadata(column, {"comment": comment})
+            for column in drop_not_null:
+                table.alter.drop_column_not_null(column)
+            for constraint in drop_constraints:
+                table.alter.drop_constraint(constraint)
+            if add_constraints:
+                table.alter.add_constraint(dict(add_constraints))
+            if deltas:
+                table.alter.set_table_properties(deltas)
+            if ours:
+                table.alter.set_table_properties(ours, raise_if_not_exists=False)
+            if unset_properties:
+                alter.unset_properties(require_handle(table), unset_properties)
+            if description is not None:
+                table.alter.set_table_description(description)
+        return tx.commits.get(name)
+
+    def restore_table(
+        self,
+        name: str,
+        to: int | str | datetime,
+        *,
+        ignore_missing_files: bool = False,
+        protocol_downgrade_allowed: bool = False,
+        dry_run: bool = False,
+    ) -> RestoreReport:
+        """Make a table what it was at an earlier version or time, in a new commit: ``DeltaTable.restore``.
+
+        Args:
+            name: The table.
+            to: A version, or a time as a datetime or in ISO 8601, UTC unless it has a zone.
+            ignore_missing_files: Restore what is left if a vacuum has deleted files of that version.
+            protocol_downgrade_allowed: Also restore the protocol, if it was raised since.
+            dry_run: Run all checks and count, but commit nothing.
+        """
+        with use_config(self._config):
+            handle = require_handle(self.table(name))
+            if not dry_run:
+                handle.require_writable()
+            done = restore(
+                handle,
+                to.isoformat() if isinstance(to, datetime) else to,
+                ignore_missing_files=ignore_missing_files,
+                protocol_downgrade_allowed=protocol_downgrade_allowed,
+                dry_run=dry_run,
+            )
+        version = handle.version + dry_run
+        counts = len(done.back), len(done.away)
+        return RestoreReport(name, done.then.snapshot.version, version, *counts, dry_run=dry_run)
 
     def register(
         self, name: str, location: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.exceptions import UnsupportedOperationError
+import deltalake
+
+from deltalakedb.exceptions import InvalidArgumentError, UnsupportedOperationError
 from deltalakedb.protocol import properties
 from deltalakedb.protocol.actions import Action, Metadata, Protocol
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,
     MAX_WRITER_VERSION,
+    check_writable,
     features_named,
     used_features,
     with_features,
     writer_features,
 )
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
+from deltalakedb.table.handle import commit_info
 from deltalakedb.table.scratch import Call, ErrorContext, OpenScratchTable
 
 if TYPE_CHECKING:
@@ -77,6 +83,45 @@ def set_properties(table: TableHandle, call: Call) -> None:
             scratch.run(partial(call.on, properties=others), about)
     known = must_exist and not ours
     alter(table, call, about=about, features=features, properties=wanted, raise_if_not_exists=known)
+
+
+def fields_of(schema: Any) -> list[deltalake.Field]:
+    """The columns of a Delta schema, or of anything that exports an Arrow schema."""
+    found = schema if isinstance(schema, deltalake.Schema) else deltalake.Schema.from_arrow(schema)
+    return list(found.fields)
+
+
+#: properties that describe how the table's files are written, not how they shall be
+_FIXED = ("delta.columnMapping.", "delta.rowTracking.", "delta.inCommitTimestampEnablement")
+
+
+def unset_properties(table: TableHandle, names: Sequence[str]) -> None:
+    """Remove properties from a table's metadata; delta-rs cannot do that."""
+    before = table.snapshot
+    check_writable(before.protocol, table=table.name, also=COMMITTER_FEATURES)
+    known = before.metadata.configuration
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`deltasql show` lists the properties"
+            raise InvalidArgumentError(f"the table has no property {name}", table=table.name, suggestion=hint)
+        if name.startswith("delta.constraints."):
+            raise InvalidArgumentError(
+                f"{name} is a constraint",
+                table=table.name,
+                suggestion="drop it with alter.drop_constraint (`deltasql alter --drop-constraint`)",
+            )
+        if name.startswith(_FIXED):
+            raise UnsupportedOperationError(
+                f"{name} cannot be removed: the table's files depend on it", table=table.name
+            )
+    rest = {name: value for name, value in known.items() if name not in names}
+    parameters = {"properties": encode_json(list(names))}
+    actions = [
+        *commit_info("UNSET TBLPROPERTIES", parameters, {}, None),
+        replace(before.metadata, configuration=rest),
+    ]
+    table.submit(before, [actions], NOTHING)
 
 
 def _completed(actions: Sequence[Action], before: Snapshot, features: Sequence[str]) -> list[Action]:

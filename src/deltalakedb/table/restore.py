@@ -54,8 +54,12 @@ def restore(
     protocol_downgrade_allowed: bool = False,
     commit_properties: deltalake.CommitProperties | None = None,
     hooks: Hooks = DEFAULT_HOOKS,
+    dry_run: bool = False,
 ) -> Restored:
-    """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock."""
+    """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock.
+
+    A dry run makes all checks, and commits nothing.
+    """
     now = table.snapshot
     # identity columns stay refused: their values must never be assigned twice
     handled = SPARK_FEATURES - {"identityColumns"}
@@ -72,6 +76,8 @@ def restore(
     if not ignore_missing_files:
         _require_files(table, version, back)
     done = Restored(source, back, away)
+    if dry_run:
+        return done
     actions: list[Action] = [
         *commit_info("RESTORE", parameters, done.metrics, commit_properties),
         *_state(now, source.snapshot, downgrade=protocol_downgrade_allowed),
