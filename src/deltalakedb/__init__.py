@@ -30,12 +30,13 @@ if TYPE_CHECKING:
         rust_core_version,
     )
 
-    from deltalakedb.catalog import Catalog, open_log
+    from deltalakedb.catalog import Catalog, CatalogSnapshot, open_log
     from deltalakedb.query import QueryBuilder
     from deltalakedb.registration import register, unregister
     from deltalakedb.settings import Config
     from deltalakedb.table.drop_in.delta_table import DeltaTable, write_deltalake
     from deltalakedb.table.drop_in.functions import convert_to_deltalake
+    from deltalakedb.table.transaction import CatalogTransaction
     from deltalakedb.transfer.exporting import export_table
     from deltalakedb.transfer.following import follow_table
     from deltalakedb.transfer.importing.api import import_status, import_table, import_tables
@@ -59,12 +60,13 @@ else:
     add_aliases()
     #: the module of each name of ours, imported when it is first used
     _HOMES = {
-        "catalog": "Catalog open_log",
+        "catalog": "Catalog CatalogSnapshot open_log",
         "query": "QueryBuilder",
         "registration": "register unregister",
         "settings": "Config",
         "table.drop_in.functions": "convert_to_deltalake",
         "table.drop_in.delta_table": "DeltaTable write_deltalake",
+        "table.transaction": "CatalogTransaction",
         "transfer.exporting": "export_table",
         "transfer.following": "follow_table",
         "transfer.importing.api": "import_status import_table import_tables",
@@ -80,6 +82,8 @@ else:
 __all__ = [
     "BloomFilterProperties",
     "Catalog",
+    "CatalogSnapshot",
+    "CatalogTransaction",
     "ColumnProperties",
     "CommitProperties",
     "Config",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from deltalakedb.address import Address, is_deltasql, parse_address, validate_table_name
 from deltalakedb.commit.txn_log import SqlTxnLogWriter
@@ -18,24 +19,27 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableFrozenError,
     TableMissingError,
+    VersionMissingError,
 )
 from deltalakedb.metastore import files, outbox, registry, snapshots
 from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
 from deltalakedb.mirror import checkpointer, drift, publisher, reconciler, repair
+from deltalakedb.protocol.txn_log import iso_time
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.settings import Config, as_config, use_config
 from deltalakedb.table import alter
-from deltalakedb.table.arguments import predicate_of
-from deltalakedb.table.drop_in.delta_table import DeltaTable
-from deltalakedb.table.handle import require_handle
+from deltalakedb.table.arguments import instant_ms, predicate_of
+from deltalakedb.table.drop_in.delta_table import DeltaTable, table_of
+from deltalakedb.table.handle import TableHandle, require_handle
 from deltalakedb.table.locations import ROOT_SETTING, normal_location
 from deltalakedb.table.maintenance.vacuum import Garbage, collect
 from deltalakedb.table.read.scan import arrow_schema
 from deltalakedb.table.restore import restore
-from deltalakedb.table.transaction import Transaction
+from deltalakedb.table.sources import version_at
+from deltalakedb.table.transaction import CatalogTransaction, open_old
 from deltalakedb.table.write.source_files import FileRows, FilesWritten
-from deltalakedb.table.write.write import create_table, known_mode, write_table
+from deltalakedb.table.write.write import Mode, create_table, known_mode, write_table
 from deltalakedb.transfer import relocating
 from deltalakedb.transfer.importing.api import import_table
 from deltalakedb.transfer.reports import RelocationReport, RestoreReport
@@ -43,9 +47,10 @@ from deltalakedb.transfer.verifying.verifier import verify_head
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
+    from deltalake import CommitProperties, PostCommitHookProperties, WriterProperties
 
     from deltalakedb.coordinator.rebase import Resolved
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
@@ -116,12 +121,31 @@ class Catalog:
         return registry.list_tables(self._database, namespace=namespace)
 
     def table(
-        self, name: str, *, version: int | None = None, storage_options: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        version: int | None = None,
+        timestamp: str | datetime | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Open a table by name."""
-        options = None if storage_options is None else dict(storage_options)
+        """Open a table by name.
+
+        Args:
+            name: The table.
+            version: The version; by default the newest.
+            timestamp: Open the newest version at that time instead: a datetime (naive ones are UTC), or an
+                ISO 8601 text with its zone. A time before the first commit is a VersionMissingError.
+            storage_options: Options for the object store, if the settings and the environment have none.
+        """
+        if version is not None and timestamp is not None:
+            raise InvalidArgumentError("pass either a version or a timestamp", table=name)
         with use_config(self._config):
-            return DeltaTable(self.table_uri(name), version=version, storage_options=options)
+            handle = TableHandle.open(
+                self.table_uri(name), version, None if storage_options is None else dict(storage_options)
+            )
+            if timestamp is not None:
+                handle.load_at(instant_ms(timestamp), strict=True)
+        return table_of(handle)
 
     def table_uri(self, name: str) -> str:
         """The address of a table in this catalog. It contains the password, if there is one."""
@@ -191,7 +215,7 @@ class Catalog:
         schema: Any,
         *,
         location: str | os.PathLike[str] | None = None,
-        mode: str = "error",
+        mode: Mode = "error",
         partition_by: list[str] | str | None = None,
         description: str | None = None,
         configuration: Mapping[str, str | None] | None = None,
@@ -228,15 +252,60 @@ class Catalog:
         return self.table(name, storage_options=storage_options)
 
     def write(
-        self, name: str, data: Any, *, location: str | os.PathLike[str] | None = None, **options: Any
-    ) -> None:
-        """Write to a table by name: ``write_deltalake`` with the catalog's address filled in.
+        self,
+        name: str,
+        data: Any,
+        *,
+        mode: Mode = "append",
+        location: str | os.PathLike[str] | None = None,
+        partition_by: list[str] | str | None = None,
+        description: str | None = None,
+        configuration: Mapping[str, str | None] | None = None,
+        schema_mode: Literal["merge", "overwrite"] | None = None,
+        predicate: str | None = None,
+        target_file_size: int | None = None,
+        writer_properties: WriterProperties | None = None,
+        commit_properties: CommitProperties | None = None,
+        post_commithook_properties: PostCommitHookProperties | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> Committed | None:
+        """Write to a table by name, creating it if it does not exist.
 
-        The argument ``name`` of ``write_deltalake``, a new table's name in its metadata, cannot be set here:
-        write to ``catalog.table_uri(name)`` for that.
+        Args:
+            name: The table's name, dotted for a namespace.
+            data: Anything that speaks the Arrow PyCapsule interface.
+            mode: What to do with an existing table: ``append``, ``overwrite``, ``error`` or ``ignore``.
+            location: A new table's root; by default a folder under the catalog's root.
+            partition_by: Columns to partition a new table by.
+            description: A new table's description.
+            configuration: A new table's properties.
+            schema_mode: How the data may change the schema.
+            predicate: With ``mode="overwrite"``, replace only what matches; every new row must match.
+            target_file_size: The size of data files to aim at.
+            writer_properties: How Parquet is written.
+            commit_properties: Custom metadata and application transactions.
+            post_commithook_properties: Whether a due checkpoint is written, and the log cleaned up after it.
+            storage_options: Options for the object store, if the settings and the environment have none.
+
+        Returns:
+            The commit, or None if ``mode="ignore"`` wrote nothing.
         """
         with use_config(self._config):
-            write_table(self._uri(name, location), data, **options)
+            return write_table(
+                self._uri(name, location),
+                data,
+                mode=mode,
+                partition_by=partition_by,
+                description=description,
+                configuration=configuration,
+                schema_mode=schema_mode,
+                predicate=predicate,
+                target_file_size=target_file_size,
+                writer_properties=writer_properties,
+                commit_properties=commit_properties,
+                post_commithook_properties=post_commithook_properties,
+                storage_options=None if storage_options is None else dict(storage_options),
+            )
 
     def write_files(
         self,
@@ -245,7 +314,7 @@ class Catalog:
         *,
         file_format: FileFormat | None = None,
         delimiter: str | None = None,
-        mode: str = "append",
+        mode: Mode = "append",
         location: str | os.PathLike[str] | None = None,
         partition_by: list[str] | str | None = None,
         schema_mode: Literal["merge", "overwrite"] | None = None,
@@ -279,15 +348,13 @@ class Catalog:
             schema = arrow_schema(self.log(name).snapshot().metadata.schema_string)
         rows = FileRows(files, file_format, delimiter, schema, merge=schema_mode == "merge")
         options: dict[str, Any] = {"location": location, "partition_by": partition_by}
-        with use_config(self._config):
-            try:
-                with self.transaction() as tx:
-                    tx.write(name, rows.reader(), mode=mode, schema_mode=schema_mode, **options)
-            except Exception as error:
-                if rows.error is None or rows.error is error:
-                    raise
-                raise rows.error from error  # delta-rs knows only the text of it
-        return FilesWritten(tx.commits.get(name), rows.num_rows)
+        try:
+            done = self.write(name, rows.reader(), mode=mode, schema_mode=schema_mode, **options)
+        except Exception as error:
+            if rows.error is None or rows.error is error:
+                raise
+            raise rows.error from error  # delta-rs knows only the text of it
+        return FilesWritten(done, rows.num_rows)
 
     def alter_table(
         self,
@@ -325,12 +392,16 @@ class Catalog:
             >>> catalog.alter_table("sales.orders", set_properties={"delta.appendOnly": "true"}).version
             8
         """
-        ours = {k: v for k, v in (set_properties or {}).items() if not k.startswith("delta.")}
-        deltas = {k: v for k, v in (set_properties or {}).items() if k not in ours}
+        properties = set_properties or {}
+        ours = {k: v for k, v in properties.items() if not k.startswith("delta.")}
+        deltas = {k: v for k, v in properties.items() if k not in ours}
         with use_config(self._config), self.transaction() as tx:
             table = tx.table(name)
+            handle = require_handle(table)
             if add_columns is not None:
-                table.alter.add_columns(alter.fields_of(add_columns))
+                table.alter.add_columns(alter.new_columns(handle, add_columns))
+            alter.check_columns(handle, [*(column_comments or ()), *drop_not_null])
+            alter.check_constraints(handle, drop_constraints)
             for column, comment in (column_comments or {}).items():
                 table.alter.set_column_metadata(column, {"comment": comment})
             for column in drop_not_null:
@@ -340,11 +411,12 @@ class Catalog:
             if add_constraints:
                 table.alter.add_constraint(dict(add_constraints))
             if deltas:
-                table.alter.set_table_properties(deltas)
+                with alter.known_properties(handle, deltas):
+                    table.alter.set_table_properties(deltas)
             if ours:
                 table.alter.set_table_properties(ours, raise_if_not_exists=False)
             if unset_properties:
-                alter.unset_properties(require_handle(table), unset_properties)
+                alter.unset_properties(handle, unset_properties)
             if description is not None:
                 table.alter.set_table_description(description)
         return tx.commits.get(name)
@@ -505,7 +577,9 @@ class Catalog:
 
     # ---- transactions ----------------------------------------------------------------------------------
 
-    def transaction(self, *, isolation: Isolation | None = None, txn_uuid: str | None = None) -> Transaction:
+    def transaction(
+        self, *, isolation: Isolation | None = None, txn_uuid: str | None = None
+    ) -> CatalogTransaction:
         """A transaction over any number of tables: everything it does becomes visible at once, or nothing.
 
         Args:
@@ -518,15 +592,35 @@ class Catalog:
             ...     tx.write("sales.orders", orders)
             ...     tx.table("sales.stock").update(predicate="sku = 1", updates={"qty": "qty - 1"})
         """
-        return Transaction(self._database, self._address, isolation=isolation, txn_uuid=txn_uuid)
+        return CatalogTransaction(self._database, self._address, isolation=isolation, txn_uuid=txn_uuid)
 
-    def snapshot(self) -> Transaction:
-        """Consistent reads over all tables: ``with catalog.snapshot() as s: s.table("a"), s.table("b")``."""
-        return Transaction(self._database, self._address, read_only=True)
+    @overload
+    def snapshot(self, *, timestamp: None = None) -> CatalogTransaction: ...
+    @overload
+    def snapshot(self, *, timestamp: str | datetime) -> CatalogSnapshot: ...
+    def snapshot(self, *, timestamp: str | datetime | None = None) -> CatalogTransaction | CatalogSnapshot:
+        """Consistent reads over all tables, now or as of one moment in the past.
+
+        Args:
+            timestamp: A datetime (naive ones are UTC), or an ISO 8601 text with its zone. It is compared
+                with the times of the commits, which the database's clock sets; imported commits keep the
+                times of their log.
+
+        Returns:
+            Without a timestamp, a read-only transaction: ``with catalog.snapshot() as s: s.table("a")``.
+            With one, a mapping from names to tables at the versions of that moment.
+
+        Example:
+            >>> then = catalog.snapshot(timestamp="2026-11-15T12:00:00Z")
+            >>> then["sales.orders"].to_pyarrow_table(), then["sales.stock"].to_pyarrow_table()
+        """
+        if timestamp is None:
+            return CatalogTransaction(self._database, self._address, read_only=True)
+        return CatalogSnapshot(self, instant_ms(timestamp))
 
     def run(
         self,
-        work: Callable[[Transaction], T],
+        work: Callable[[CatalogTransaction], T],
         *,
         retries: int = 10,
         isolation: Isolation | None = None,
@@ -583,15 +677,17 @@ class Catalog:
         """Set or clear the folder or URL of new tables without a location."""
         registry.set_setting(self._database, ROOT_SETTING, None if root is None else normal_location(root))
 
-    def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
+    def query(self, sql: str, params: Sequence[object] = ()) -> pa.Table:
         """Query the catalog in plain SQL, for example the ``dl_v_…`` views. It cannot change anything.
+
+        The rows of data tables are not in the database: `deltasql sql` and ``QueryBuilder`` query those.
 
         Args:
             sql: A query in the database's own dialect.
             params: Values for ``?`` placeholders.
         """
         with self._database.read_only() as session:
-            return session.query(sql, params)
+            return registry.query(self._database, session, sql, params)
 
     # ---- end -------------------------------------------------------------------------------------------
 
@@ -607,6 +703,75 @@ class Catalog:
 
     def __repr__(self) -> str:
         return f"Catalog({self.uri!r})"
+
+
+class CatalogSnapshot(Mapping[str, DeltaTable]):
+    """All tables of a catalog as of one moment, by name and for reading only.
+
+    ``Catalog.snapshot(timestamp=…)`` makes one.
+
+    Tables that had no version then are not in it. Those that were dropped since are gone with their history,
+    and a renamed one has its present name. Either all commits of a transaction are in it or none.
+
+    Attributes:
+        timestamp: The moment, in epoch milliseconds.
+        versions: The version of each table, by name.
+    """
+
+    def __init__(self, catalog: Catalog, timestamp: int) -> None:
+        self.timestamp: Final = timestamp
+        self._catalog = catalog
+        self._opened: dict[str, DeltaTable] = {}
+        self._database = catalog._database  # noqa: SLF001
+        with self._database.read_only() as session:
+            at = snapshots.versions_at(session, timestamp)
+            tables = registry.list_tables(session)
+        found = {table.name: self._version(table, at.get(table.table_id, -1)) for table in tables}
+        self.versions: Final[Mapping[str, int]] = {n: v for n, v in found.items() if v is not None}
+
+    def _version(self, table: Table, version: int) -> int | None:
+        if version >= 0 or table.head.first_version == 0:
+            return version if version >= 0 else None
+        try:  # the log may have versions that were not imported
+            return version_at(self._database, table, self.timestamp, strict=True)
+        except VersionMissingError:
+            return None
+
+    def table(self, name: str) -> DeltaTable:
+        """A table as it was then; TableMissingError if it was not there."""
+        if name not in self.versions:
+            raise TableMissingError(
+                f"there was no table {name!r} at {iso_time(self.timestamp)}",
+                table=name,
+                suggestion=f"the tables were {', '.join(sorted(self.versions)) or 'none'}",
+            )
+        if name not in self._opened:
+            address = self._catalog._address.with_table(name)  # noqa: SLF001
+            self._opened[name] = table_of(open_old(self._database, address, self.versions[name]))
+        return self._opened[name]
+
+    def __getitem__(self, name: str) -> DeltaTable:
+        if name not in self.versions:
+            raise KeyError(name)
+        return self.table(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.versions
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.versions)
+
+    def __len__(self) -> int:
+        return len(self.versions)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is held open."""
+
+    def __repr__(self) -> str:
+        return f"CatalogSnapshot({iso_time(self.timestamp)}, {dict(self.versions)})"
 
 
 class Mirror:

@@ -12,7 +12,7 @@ import deltalakedb
 from deltalakedb import aio
 from deltalakedb.catalog import Mirror
 from deltalakedb.protocol.txn_log import TxnLogReader
-from deltalakedb.table.transaction import Transaction
+from deltalakedb.table.transaction import CatalogTransaction
 
 FACES: dict[str, tuple[Any, Any]] = {
     "DeltaTable": (aio.DeltaTable, deltalakedb.DeltaTable),
@@ -20,7 +20,7 @@ FACES: dict[str, tuple[Any, Any]] = {
     "TableAlterer": (aio.TableAlterer, deltalake.table.TableAlterer),
     "TableMerger": (aio.TableMerger, deltalake.table.TableMerger),
     "Catalog": (aio.Catalog, deltalakedb.Catalog),
-    "Transaction": (aio.Transaction, Transaction),
+    "Transaction": (aio.Transaction, CatalogTransaction),
     "Mirror": (aio.Mirror, Mirror),
     "TxnLog": (aio.TxnLog, TxnLogReader),
 }

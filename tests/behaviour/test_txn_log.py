@@ -278,7 +278,7 @@ def test_times_increase_strictly_and_lead_back_to_their_versions(log: Log) -> No
     log.start()
     for number in range(3):
         log.commit(info("WRITE", timestamp=1_700_000_000_000), add(f"f{number}"))
-    times = [commit.timestamp for commit in reversed(log.reader.history())]
+    times = [commit.committed_at for commit in reversed(log.reader.history())]
     assert times == sorted(set(times))
     for version, time in enumerate(times):
         assert log.reader.version_at(time) == version
@@ -339,7 +339,7 @@ def test_committing_the_same_again_finds_the_earlier_success(log: Log) -> None:
     first = log.writer.commit(1, actions)
     again = log.writer.commit(1, actions)
     assert isinstance(first, Committed)
-    assert again == Committed(1, first.timestamp, replayed=True)
+    assert again == Committed(1, first.committed_at, replayed=True)
     assert log.paths() == ["a"]
     assert log.reader.latest_version() == 1
 

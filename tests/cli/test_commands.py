@@ -145,7 +145,7 @@ def test_files_are_planned_by_a_condition_and_travel_in_time(
 def test_history_has_the_newest_first(deltasql: Deltasql, deltasql_json: DeltasqlJson, orders: str) -> None:
     commits = deltasql_json("history", orders)["commits"]
     assert [c["version"] for c in commits] == [1, 0]
-    assert [(c["files_added"], c["published"]) for c in commits] == [(1, True), (2, True)]
+    assert [(c["num_added"], c["published"]) for c in commits] == [(1, True), (2, True)]
     assert commits[0]["info"]["operation"] == "WRITE"
     assert [c["version"] for c in deltasql_json("history", orders, "--limit", "1")["commits"]] == [1]
     assert "WRITE" in deltasql("history", orders).stdout

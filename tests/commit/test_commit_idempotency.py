@@ -77,7 +77,7 @@ def test_the_same_id_commits_once(bench: Bench) -> None:
     assert isinstance(first, list)
     assert isinstance(second, list)
     assert (first[0].version, first[0].replayed) == (1, False)
-    assert second == [Committed(1, first[0].timestamp, replayed=True)]
+    assert second == [Committed(1, first[0].committed_at, replayed=True)]
     assert bench.open().snapshot.version == 2
 
 

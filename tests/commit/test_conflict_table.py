@@ -40,7 +40,7 @@ def assert_conflict(outcome: Committed | Conflict, kind: str, *names: str, versi
 
 def test_blind_appends_pass_each_other(bench: Bench) -> None:
     outcome = bench.race([file("w")], [MINE], NOTHING)
-    assert outcome == Committed(2, outcome.timestamp)  # type: ignore[union-attr]
+    assert outcome == Committed(2, outcome.committed_at)  # type: ignore[union-attr]
 
 
 def test_a_blind_append_passes_any_number_of_winners(bench: Bench) -> None:

@@ -23,7 +23,7 @@ from support.lake import files_below, ids, ids_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deltalakedb.table.transaction import Transaction
+    from deltalakedb.table.transaction import CatalogTransaction
 
 
 class Stop(Exception):  # noqa: N818
@@ -38,7 +38,7 @@ def data_files(tmp_path: Path) -> set[str]:
     return {f for f in files_below(tmp_path / "lake") if f.endswith(".parquet")}
 
 
-def rolled_back(lake: Catalog, work: Callable[[Transaction], object]) -> None:
+def rolled_back(lake: Catalog, work: Callable[[CatalogTransaction], object]) -> None:
     """Do it, and change one's mind."""
 
     def inside() -> None:
@@ -50,7 +50,7 @@ def rolled_back(lake: Catalog, work: Callable[[Transaction], object]) -> None:
         inside()
 
 
-def drop_and_create(tx: Transaction) -> None:
+def drop_and_create(tx: CatalogTransaction) -> None:
     tx.drop_table("a")
     with pytest.raises(TableMissingError):
         tx.table("a")
@@ -60,7 +60,7 @@ def drop_and_create(tx: Transaction) -> None:
     assert [(t.name, t.head.version) for t in tx.tables()] == [("a", -1), ("b", 0), ("c", 0)]
 
 
-def rename_onto_dropped(tx: Transaction) -> None:
+def rename_onto_dropped(tx: CatalogTransaction) -> None:
     tx.write("b", ids(7))
     tx.drop_table("a")
     tx.rename_table("b", "a")
@@ -70,7 +70,7 @@ def rename_onto_dropped(tx: Transaction) -> None:
     assert [t.name for t in tx.tables()] == ["a", "b", "c"]
 
 
-def swap(tx: Transaction) -> None:
+def swap(tx: CatalogTransaction) -> None:
     tx.rename_table("a", "aside")
     tx.rename_table("b", "a")
     tx.rename_table("aside", "b")
@@ -78,14 +78,14 @@ def swap(tx: Transaction) -> None:
     assert (ids_of(tx.table("a")), ids_of(tx.table("b"))) == ([1], [0, 9])
 
 
-def circle(tx: Transaction) -> None:
+def circle(tx: CatalogTransaction) -> None:
     tx.rename_table("c", "x")
     tx.rename_table("b", "c")
     tx.rename_table("a", "b")
     tx.rename_table("x", "a")
 
 
-def replace_by_new(tx: Transaction) -> None:
+def replace_by_new(tx: CatalogTransaction) -> None:
     """The usual way to publish a rebuilt table: made under another name, then put in its place."""
     tx.write("fresh", ids(5))
     tx.rename_table("a", "a_before")
@@ -104,7 +104,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("work", "after"), CHANGES, ids=lambda c: getattr(c, "__name__", ""))
 def test_names_change_hands_all_or_nothing(
-    lake: Catalog, tmp_path: Path, work: Callable[[Transaction], None], after: dict[str, list[int]]
+    lake: Catalog, tmp_path: Path, work: Callable[[CatalogTransaction], None], after: dict[str, list[int]]
 ) -> None:
     before, files = contents(lake), data_files(tmp_path)
     places = {t.name: t.location for t in lake.tables()}
@@ -165,16 +165,16 @@ def test_what_was_done_to_a_dropped_table_is_not_done(lake: Catalog, tmp_path: P
 
 
 def test_a_table_that_others_drop_or_rename_meanwhile_is_told(lake: Catalog, tmp_path: Path) -> None:
-    def renamed_meanwhile(tx: Transaction) -> None:
+    def renamed_meanwhile(tx: CatalogTransaction) -> None:
         tx.rename_table("a", "mine")
         lake.rename_table("a", "theirs")
 
-    def replaced_meanwhile(tx: Transaction) -> None:
+    def replaced_meanwhile(tx: CatalogTransaction) -> None:
         tx.drop_table("b")
         lake.drop_table("b")
         lake.write("b", ids(5))
 
-    def taken_meanwhile(tx: Transaction) -> None:
+    def taken_meanwhile(tx: CatalogTransaction) -> None:
         tx.rename_table("c", "wanted")
         lake.write("wanted", ids(6))
 
@@ -184,7 +184,7 @@ def test_a_table_that_others_drop_or_rename_meanwhile_is_told(lake: Catalog, tmp
         (taken_meanwhile, TableExistsError),
     ):
 
-        def attempt(work: Callable[[Transaction], None] = work) -> None:
+        def attempt(work: Callable[[CatalogTransaction], None] = work) -> None:
             with lake.transaction() as tx:
                 tx.write("extra", ids(1))
                 work(tx)
@@ -197,7 +197,7 @@ def test_a_table_that_others_drop_or_rename_meanwhile_is_told(lake: Catalog, tmp
 def test_rows_for_a_name_never_go_to_the_table_that_had_it_before(lake: Catalog, tmp_path: Path) -> None:
     late = lake.table("a", version=0)  # stays at its version
 
-    def late_append(tx: Transaction) -> None:
+    def late_append(tx: CatalogTransaction) -> None:
         tx.write("a", ids(7))
         with lake.transaction() as other:  # a rebuilt table takes the place of the old one
             other.write("rebuilt", other.table("a").to_pyarrow_table())

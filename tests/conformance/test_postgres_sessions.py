@@ -132,7 +132,7 @@ def test_a_path_of_the_users_own_does_not_lead_our_statements_astray(
                 catalog.write("t", ids(2), mode="append")
                 assert [t.name for t in catalog.tables()] == ["t"]
                 assert ids_of(catalog.table("t")) == [1, 2]
-                times = [c.timestamp for c in catalog.log("t").history()]
+                times = [c.committed_at for c in catalog.log("t").history()]
                 assert all(t > 1_600_000_000_000 for t in times)
         finally:
             server.execute(f"DROP SCHEMA {decoy} CASCADE")

@@ -172,7 +172,7 @@ def test_in_commit_timestamps_count_where_the_table_has_them(tmp_path: Path) -> 
     for version in (0, 1):
         touch(tmp_path, version, 10**12 + version)
     reader = open_file_log(tmp_path)
-    assert [commit.timestamp for commit in reader.history()] == [8000, 7000]
+    assert [commit.committed_at for commit in reader.history()] == [8000, 7000]
     assert reader.snapshot(0).timestamp == 7000
     assert [reader.version_at(t) for t in (7000, 7999, 8000)] == [0, 0, 1]
     with pytest.raises(VersionMissingError):
@@ -264,7 +264,7 @@ def test_a_commit_keeps_its_time_and_never_precedes_the_one_before(tmp_path: Pat
     assert open_file_log(tmp_path).timestamp_of(2) == 2001
     outcome = writer.commit(3, [add("y")])
     assert isinstance(outcome, Committed)
-    assert outcome.timestamp > 1_700_000_000_000
+    assert outcome.committed_at > 1_700_000_000_000
 
 
 def test_a_version_that_was_cleaned_up_is_still_taken(tmp_path: Path) -> None:

@@ -46,9 +46,9 @@ def check(uri: str, root: Path) -> None:
         history = catalog.log("t").history()
     assert found.ids == [1, 2, 3, 4]
     ahead = (time.time_ns() // 1_000_000) + DAY_MS // 2
-    assert all(c.timestamp > ahead for c in history), "later commits follow the one from the future"
+    assert all(c.committed_at > ahead for c in history), "later commits follow the one from the future"
     for commit in history:
-        moment = dt.datetime.fromtimestamp(commit.timestamp / 1000, dt.UTC)
+        moment = dt.datetime.fromtimestamp(commit.committed_at / 1000, dt.UTC)
         for table in (deltalake.DeltaTable(root), Catalog(uri).table("t")):
             table.load_as_version(moment)
             assert table.version() == commit.version
@@ -94,5 +94,5 @@ def test_commit_times_increase_although_the_servers_clock_was_set_back(
 def test_a_process_with_a_wrong_clock_cannot_lead_postgres_astray(catalog_uri: str, tmp_path: Path) -> None:
     Child(append_a_day_later, catalog_uri, str(tmp_path / "t"), folder=tmp_path).result()
     with Catalog(catalog_uri) as catalog:
-        times: list[Any] = [c.timestamp for c in catalog.log("t").history()]
+        times: list[Any] = [c.committed_at for c in catalog.log("t").history()]
     assert max(times) < time.time_ns() // 1_000_000 + DAY_MS // 2

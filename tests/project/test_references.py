@@ -12,9 +12,8 @@ import deltalake
 import pytest
 
 import deltalakedb
-from deltalakedb import Catalog
+from deltalakedb import Catalog, CatalogSnapshot, CatalogTransaction
 from deltalakedb.cli.main import cli
-from deltalakedb.table.transaction import Transaction
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "docs" / "reference"
@@ -73,7 +72,11 @@ def test_every_public_name_of_ours_is_on_the_python_page() -> None:
     assert [name for name in sorted(ours) if f"`{name}" not in text] == []
 
 
-@pytest.mark.parametrize("owner", [Catalog, deltalakedb.DeltaTable, Transaction], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(
+    "owner",
+    [Catalog, CatalogSnapshot, CatalogTransaction, deltalakedb.DeltaTable],
+    ids=lambda c: c.__name__,
+)
 def test_every_method_is_on_the_python_page(owner: type) -> None:
     text = (REFERENCE / "python.md").read_text("utf-8")
     methods = [n for n, m in vars(owner).items() if not n.startswith("_") and not inspect.isclass(m)]

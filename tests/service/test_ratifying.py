@@ -295,7 +295,7 @@ def test_in_commit_times_have_to_grow(catalog: Catalog, caller: Caller, root: Pa
     assert "not after 5000" in caller.commit(table, 1, late).text
     good = encode_commit([info("WRITE", inCommitTimestamp=5_001), add("a")])
     assert caller.commit(table, 1, good).word == "committed"
-    assert catalog.commits("t")[0].timestamp == 5_001
+    assert catalog.commits("t")[0].committed_at == 5_001
 
 
 def test_many_callers_at_once_lose_nothing(catalog: Catalog, caller: Caller, root: Path) -> None:

@@ -65,7 +65,7 @@ def check_table(catalog: Catalog, name: str, *, published: bool = False, since: 
     head = log.latest_version()
     assert versions == list(range(head + 1)), f"I1: versions of {name} are {versions}, its head is {head}"
 
-    times = [c.timestamp for c in reversed(log.history())]
+    times = [c.committed_at for c in reversed(log.history())]
     assert all(a < b for a, b in pairwise(times)), f"I8: commit times of {name}: {times}"
 
     in_log = _log_files(root)

@@ -38,7 +38,7 @@ from deltalakedb.protocol.txn_log import TxnLogReader
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.table.drop_in import delta_table, functions
 from deltalakedb.table.drop_in.delta_table import DeltaTable as SyncTable
-from deltalakedb.table.transaction import Transaction as SyncTransaction
+from deltalakedb.table.transaction import CatalogTransaction as SyncTransaction
 from deltalakedb.transfer import exporting, following, rollback
 from deltalakedb.transfer.importing import api, plan
 from deltalakedb.transfer.verifying import verifier
@@ -295,8 +295,8 @@ class Transaction(AsyncProxy[SyncTransaction]):
     table = async_method(SyncTransaction.table, DeltaTable)
     tables = async_method(SyncTransaction.tables)
     query = async_method(SyncTransaction.query)
-    write = async_method(SyncTransaction.write)  # type: ignore[arg-type]  # **options
-    create_table = async_method(SyncTransaction.create_table, DeltaTable)  # type: ignore[arg-type]  # **options
+    write = async_method(SyncTransaction.write)
+    create_table = async_method(SyncTransaction.create_table, DeltaTable)
     rename_table = async_method(SyncTransaction.rename_table)
     drop_table = async_method(SyncTransaction.drop_table)
     execute = async_method(SyncTransaction.execute)
@@ -352,7 +352,7 @@ class Catalog(AsyncProxy[SyncCatalog]):
     log = async_method(SyncCatalog.log, TxnLog)
 
     create_table = async_method(SyncCatalog.create_table, DeltaTable)
-    write = async_method(SyncCatalog.write)  # type: ignore[arg-type]  # **options
+    write = async_method(SyncCatalog.write)
     write_files = async_method(SyncCatalog.write_files)
     alter_table = async_method(SyncCatalog.alter_table)
     restore_table = async_method(SyncCatalog.restore_table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -76,10 +77,15 @@ class Interrupted(click.Abort):
         self.message, self.suggestion = message, suggestion
 
 
+#: what delta-rs writes before its messages
+_PREFIXES = re.compile(r"^(?:(?:Generic(?: DeltaTable| delta kernel)?|External|Schema) error: |Kernel: )+")
+
+
 def describe(error: BaseException) -> dict[str, Any]:
     """An error as plain data: the document that ``--json`` prints."""
     if isinstance(error, DeltaSqlError):
-        return error.to_dict()
+        found = error.to_dict()
+        return found | {"message": _PREFIXES.sub("", found["message"])}
     kind, message, suggestion = type(error).__name__, " ".join(str(error).split()) or "no details", None
     if isinstance(error, click.ClickException):
         message = error.format_message()

@@ -126,7 +126,7 @@ def write_versions(session: Session, locked: LockedTable, change: TableChange, t
     unpublished = UnpublishedCommits(
         locked.table.table_id, tuple(written), initial.digest, predecessors_published=published
     )
-    return Committed(result.version, result.timestamp, unpublished=unpublished)
+    return Committed(result.version, result.committed_at, unpublished=unpublished)
 
 
 def _handled_features(

@@ -117,7 +117,7 @@ class FileTxnLogWriter(TxnLogWriter):
     Example:
         >>> writer = FileTxnLogWriter("/data/sales")  # doctest: +SKIP
         >>> writer.commit(0, [protocol, metadata])  # doctest: +SKIP
-        Committed(version=0, timestamp=1700000000000, replayed=False)
+        Committed(version=0, committed_at=1700000000000, replayed=False)
     """
 
     def __init__(

@@ -169,7 +169,8 @@ class FileTxnLogReader(TxnLogReader):
         for version in newest if limit is None else newest[: max(0, limit)]:
             info = self._commit_info(listing, version)
             self._in_commit[version] = None if info is None else info.in_commit_timestamp
-            commits.append(Commit(version, self._time(listing, version, since), info))
+            operation = None if info is None else info.operation
+            commits.append(Commit(version, self._time(listing, version, since), operation, info=info))
         return commits
 
     def commit_bytes(self, version: int) -> bytes:

@@ -49,7 +49,20 @@ class CommitRow:
 
     def commit(self) -> Commit:
         info = None if self.info is None else CommitInfo.from_dict(decode_json(self.info))
-        return Commit(self.version, self.timestamp, info)
+        return Commit(
+            self.version,
+            self.timestamp,
+            self.operation,
+            self.is_blind_append,
+            self.num_added,
+            self.num_removed,
+            self.actor,
+            self.origin,
+            self.txn_uuid,
+            self.sha256,
+            self.size_bytes,
+            info,
+        )
 
 
 def history(

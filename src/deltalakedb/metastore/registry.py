@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import (
     ArgumentTypeError,
+    CatalogError,
     InvalidArgumentError,
     TableExistsError,
     TableFollowedError,
@@ -23,6 +25,8 @@ from deltalakedb.storage.store import RealPlaces, real_location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
 
     from deltalakedb.metastore.engines.base import Row, Session, SessionSource
 
@@ -104,6 +108,24 @@ def missing(session: Session, name: str) -> TableMissingError:
         table=name,
         suggestion=hint,
     )
+
+
+def query(database: SessionSource, session: Session, sql: str, params: Sequence[object]) -> pa.Table:
+    """A user's query; InvalidArgumentError if it fails and names a table that holds data."""
+    try:
+        return session.query(sql, params)
+    except CatalogError as error:
+        # another session: Postgres answers nothing more in one that failed
+        for (name,) in database.rows(database.sql("tables", "names")):
+            written = r'["`]?\.["`]?'.join(map(re.escape, name.split(".")))
+            if re.search(rf"(?<![\w.]){written}(?!\w)", sql, re.IGNORECASE):
+                raise InvalidArgumentError(
+                    f"{name} is a data table: only the views of the catalog can be queried here, dl_v_files "
+                    "for example",
+                    table=name,
+                    suggestion="query rows with `deltasql sql`, or with QueryBuilder().register(name, table)",
+                ) from error
+        raise
 
 
 def insert(

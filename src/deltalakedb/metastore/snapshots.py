@@ -77,6 +77,23 @@ def version_at(db: SessionSource, table: Table, timestamp_ms: int) -> int:
     return int(row[0])
 
 
+def versions_at(session: Session, timestamp_ms: int) -> dict[int, int]:
+    """The version of each table, by its id, at a time; tables without a version then are left out.
+
+    A transaction counts as a whole. Its commits may have different times, since each is later than the
+    commit before it in its table: if the time is between them, none of them counts, nor what came after it.
+    """
+    moment = _fits(timestamp_ms)
+    at: dict[int, int] = dict(session.rows(session.sql("commits", "versions at"), (moment,)))
+    split = list(session.rows(session.sql("commits", "split at"), (moment, moment)))
+    while split:
+        table_id, version = split.pop()
+        if version <= (newest := at.get(table_id, -1)):
+            at[table_id] = version - 1
+            split += session.rows(session.sql("commits", "together with"), (table_id, version, newest))
+    return {table_id: version for table_id, version in at.items() if version >= 0}
+
+
 def txns(db: SessionSource, table: Table, version: int) -> dict[str, Txn]:
     rows = db.rows(db.sql("snapshots", "txns at"), (table.table_id, version, version))
     found = [Txn.from_dict(decode_json(raw)) for (raw,) in rows]

@@ -26,7 +26,9 @@ _COMMENT = re.compile(r"^--.*$", re.MULTILINE)
 _COLUMNS: Final = {
     # a Table: of dl_tables t, dl_heads h and dl_mirror m
     "{table}": """t.table_id, t.name, t.location, t.state, t.state_reason, t.comment, t.tags, t.settings,
-        t.created_at, t.updated_at, h.head_version, h.head_timestamp, h.first_version, h.num_files,
+        t.created_at,
+        CASE WHEN h.head_timestamp > t.updated_at THEN h.head_timestamp ELSE t.updated_at END,
+        h.head_version, h.head_timestamp, h.first_version, h.num_files,
         h.size_bytes, h.num_records, h.files_without_count, m.published_version""",
     "{tables}": """dl_tables t
         JOIN dl_heads h ON h.table_id = t.table_id JOIN dl_mirror m ON m.table_id = t.table_id""",

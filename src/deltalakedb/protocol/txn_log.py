@@ -37,22 +37,43 @@ class Snapshot(JsonValue):
 
 @dataclass(frozen=True, slots=True)
 class Commit(JsonValue):
-    """One ratified version: when, and what its writer says it did."""
+    """One version of a table, with the fields of the view ``dl_v_history`` and of ``deltasql history``.
+
+    A log knows version, time, operation and info; the rest is None if the commit is read from there.
+
+    Attributes:
+        committed_at: Epoch milliseconds; strictly increasing.
+        operation: The operation's name, if the writer gave one.
+        is_blind_append: Whether it only added files, without reading any.
+        num_added: The number of files it added.
+        num_removed: The number of files it removed.
+        actor: Who committed it, if it was ratified here.
+        origin: ``sql``, ``service``, ``import`` or ``adopt``.
+        txn_uuid: The transaction; the commits of one transaction share it.
+        sha256: The digest of the commit's bytes.
+        size_bytes: The length of the commit's bytes.
+        info: What the writer says it did.
+    """
 
     version: int
-    timestamp: int  # epoch milliseconds; strictly increasing
+    committed_at: int
+    operation: str | None = None
+    is_blind_append: bool | None = None
+    num_added: int | None = None
+    num_removed: int | None = None
+    actor: str | None = None
+    origin: str | None = None
+    txn_uuid: str | None = None
+    sha256: str | None = None
+    size_bytes: int | None = None
     info: CommitInfo | None = None
-
-    @property
-    def operation(self) -> str | None:
-        """The operation's name, if the writer gave one."""
-        return None if self.info is None else self.info.operation
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The commit from what ``to_dict`` gave."""
         info = None if data.get("info") is None else CommitInfo.from_dict(data["info"])
-        return cls(part(data, "version", cls), part(data, "timestamp", cls), info)
+        known = {f.name: data.get(f.name) for f in fields(cls)[2:-1]}
+        return cls(part(data, "version", cls), part(data, "committed_at", cls), **known, info=info)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +100,7 @@ class Committed:
     """A commit that happened."""
 
     version: int
-    timestamp: int
+    committed_at: int  # epoch milliseconds
     #: True if an earlier attempt with the same id had already succeeded, and nothing was written now
     replayed: bool = False
     #: the commits that are not in the log yet; None if they must be queried

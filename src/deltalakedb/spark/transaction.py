@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import deltalake
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltalakedb.table.transaction import Transaction
+    from deltalakedb.table.transaction import CatalogTransaction
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,7 +59,7 @@ class SparkTransaction:
         ...     work.write("arrivals", news, mode="append")
     """
 
-    def __init__(self, transaction: Transaction, spark: SparkSession) -> None:
+    def __init__(self, transaction: CatalogTransaction, spark: SparkSession) -> None:
         check_delta(spark)
         self._transaction = transaction
         self._spark = spark
@@ -118,7 +118,7 @@ class BatchSinks:
         transaction: The transaction, for other operations than writes.
     """
 
-    def __init__(self, transaction: Transaction, df: DataFrame, app_id: str, batch_id: int) -> None:
+    def __init__(self, transaction: CatalogTransaction, df: DataFrame, app_id: str, batch_id: int) -> None:
         self.transaction = transaction
         self._spark = transaction.spark(df.sparkSession)
         self._app_id, self._batch_id = app_id, batch_id
@@ -176,7 +176,7 @@ def foreach_batch(
                 suggestion="give each its own app_id, or combine them into one function",
             )
 
-        def once(tx: Transaction) -> None:
+        def once(tx: CatalogTransaction) -> None:
             if not tx._repeats:  # noqa: SLF001
                 work(BatchSinks(tx, rows, app_id, batch_id), rows, batch_id)
             elif query is None:
@@ -208,7 +208,7 @@ def _query_of(spark: SparkSession) -> tuple[str | None, str | None]:
     return context.getLocalProperty(_QUERY), context.getLocalProperty(_RUN)
 
 
-def _check_last(tx: Transaction, app_id: str, batch_id: int) -> None:
+def _check_last(tx: CatalogTransaction, app_id: str, batch_id: int) -> None:
     """Refuse a batch that was committed before, and the next one too: Spark replays only the last batch."""
     database = tx._database  # noqa: SLF001
     with database.read() as session:

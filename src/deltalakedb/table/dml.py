@@ -102,7 +102,7 @@ def target_predicate(call: Call, metadata: Metadata) -> Expr | None:
 
 def update(table: TableHandle, call: Call) -> str:
     where = table.where_or_all(call["predicate"])
-    return rewrite(table, where, lambda scratch: str(call.on(scratch.raw)), hooks=call.hooks)
+    return rewrite(table, where, lambda scratch: str(call.on(scratch.raw)), hooks=call.hooks)[0]
 
 
 def delete(table: TableHandle, call: Call) -> str:
@@ -119,7 +119,7 @@ def delete(table: TableHandle, call: Call) -> str:
         nothing = doubtful and _is_empty(scratch.raw, f"SELECT 1 FROM t WHERE ({predicate})")  # noqa: S608
         return str(call.on(scratch.raw, predicate="false" if nothing else predicate))
 
-    return rewrite(table, where, run, hooks=call.hooks)
+    return rewrite(table, where, run, hooks=call.hooks)[0]
 
 
 def _is_empty(raw: RawDeltaTable, sql: str) -> bool:

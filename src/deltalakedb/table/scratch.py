@@ -351,13 +351,12 @@ def rewrite(
     run: Callable[[OpenScratchTable], T],
     *,
     hooks: Hooks = DEFAULT_HOOKS,
-) -> T:
+) -> tuple[T, Committed | None]:
     """Run an operation that rewrites rows, by calling delta-rs on the candidate files, and commit it."""
     read = table.snapshot
     with OpenScratchTable(table, read, *candidates(table, where)) as scratch:
         out = scratch.run(lambda _: run(scratch))
-        scratch.submit(hooks)
-    return out
+        return out, scratch.submit(hooks)
 
 
 def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadSet]:
@@ -420,9 +419,9 @@ class OpenScratchTable(ScratchTable):
         with translate_errors(about or ErrorContext.at(self._table)):
             return operation(self.raw)
 
-    def submit(self, hooks: Hooks = DEFAULT_HOOKS, commits: ScratchCommits | None = None) -> None:
+    def submit(self, hooks: Hooks = DEFAULT_HOOKS, commits: ScratchCommits | None = None) -> Committed | None:
         """Submit what delta-rs did, or ``commits``, a modified version of it."""
-        submit(self._table, self._read, self, commits or self.read_commits(), self._reads, hooks=hooks)
+        return submit(self._table, self._read, self, commits or self.read_commits(), self._reads, hooks=hooks)
 
 
 def submit(

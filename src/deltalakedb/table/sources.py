@@ -401,7 +401,7 @@ class CatalogCache:
         """Cache a table after an append, which only changed its version."""
         if len(self.tables) >= _MOST_TABLES:
             self.tables.clear()
-        snapshot = replace(opened.snapshot, version=done.version, timestamp=done.timestamp)
+        snapshot = replace(opened.snapshot, version=done.version, timestamp=done.committed_at)
         self.tables[opened.table.name] = replace(opened, snapshot=snapshot)
 
     def transaction(self, names: Sequence[str]) -> None:

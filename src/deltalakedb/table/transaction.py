@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Self
 
 import deltalake
 
@@ -37,7 +37,7 @@ from deltalakedb.table.handle import Hooks, TableHandle, WriteIntent, warn_nothi
 from deltalakedb.table.locations import normal_location
 from deltalakedb.table.roots import PlacedFile, Root, delete_new_files
 from deltalakedb.table.sources import Overlay, SqlSource, cache_of, check_open, open_source
-from deltalakedb.table.write.write import create_with, known_mode, split_options, write_to
+from deltalakedb.table.write.write import Mode, create_with, known_mode, split_options, write_to
 from deltalakedb.table.write_locks import WriteLocks
 
 if TYPE_CHECKING:
@@ -142,6 +142,21 @@ class OldVersion:
         self.ready()
 
 
+def open_old(
+    database: Database,
+    address: Address,
+    version: int,
+    *,
+    known_as: str | None = None,
+    session: Session | None = None,
+) -> TableHandle:
+    """A table at a version, for reading only; ``known_as`` is its name before a transaction renamed it."""
+    name = address.require_table()
+    row, source = open_source(database, known_as or name, version, session=session)
+    check_open(source.snapshot, table=known_as or name)
+    return TableHandle(address, database, row, source, OldVersion(name, version))
+
+
 def _placeholder_row(new: NewTable) -> Table:
     head = Head(-1, 0, 0, 0, 0, 0, 0)
     return Table(-1, new.name, new.location, "active", None, new.comment, new.tags, new.settings, 0, 0, head)
@@ -171,8 +186,8 @@ class TransactionResult:
         return {"txn_uuid": self.txn_uuid, "versions": self.versions, "replayed": self.replayed}
 
 
-class Transaction:
-    """Changes any number of tables atomically.
+class CatalogTransaction:
+    """Changes any number of tables atomically: ``Catalog.transaction`` makes one.
 
     All reads see one snapshot of the catalog. The end of the ``with`` block commits; an exception rolls back.
     A transaction is not thread-safe.
@@ -252,9 +267,9 @@ class Transaction:
         shown = (t for t in found if namespace is None or t.name.startswith(f"{namespace}."))
         return sorted(shown, key=lambda t: t.name)
 
-    def query(self, sql: str, params: tuple[Any, ...] = ()) -> pa.Table:
+    def query(self, sql: str, params: Sequence[object] = ()) -> pa.Table:
         """Query the database in plain SQL, at the transaction's snapshot. Placeholders are ``?``."""
-        return self._reading().query(sql, params)
+        return registry.query(self._database, self._reading(), sql, params)
 
     # ---- changing --------------------------------------------------------------------------------------
 
@@ -263,12 +278,34 @@ class Transaction:
         name: str,
         data: Any,
         *,
-        mode: str = "append",
+        mode: Mode = "append",
         location: str | os.PathLike[str] | None = None,
+        partition_by: list[str] | str | None = None,
+        description: str | None = None,
+        configuration: Mapping[str, str | None] | None = None,
+        schema_mode: Literal["merge", "overwrite"] | None = None,
+        predicate: str | None = None,
+        target_file_size: int | None = None,
+        writer_properties: deltalake.WriterProperties | None = None,
+        commit_properties: deltalake.CommitProperties | None = None,
+        post_commithook_properties: deltalake.PostCommitHookProperties | None = None,
         storage_options: Mapping[str, str] | None = None,
-        **options: Any,
     ) -> None:
-        """Write to a table, creating it if it does not exist; arguments as in ``write_deltalake``."""
+        """Write to a table, creating it if it does not exist; arguments as in ``Catalog.write``.
+
+        What was committed is in ``commits`` once the transaction is committed.
+        """
+        options: dict[str, Any] = {
+            "partition_by": partition_by,
+            "description": description,
+            "configuration": configuration,
+            "schema_mode": schema_mode,
+            "predicate": predicate,
+            "target_file_size": target_file_size,
+            "writer_properties": writer_properties,
+            "commit_properties": commit_properties,
+            "post_commithook_properties": post_commithook_properties,
+        }
         mode = known_mode(mode)
         self.ready()
         try:
@@ -292,12 +329,19 @@ class Transaction:
         schema: Any,
         *,
         location: str | os.PathLike[str] | None = None,
+        partition_by: list[str] | str | None = None,
+        description: str | None = None,
+        configuration: Mapping[str, str | None] | None = None,
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
-        **options: Any,
     ) -> DeltaTable:
-        """Create an empty table; arguments as in ``Catalog.create_table``."""
+        """Create an empty table; arguments as in ``Catalog.create_table``. It must not exist yet."""
+        options: dict[str, Any] = {
+            "partition_by": partition_by,
+            "description": description,
+            "configuration": configuration,
+        }
         create_options = replace(split_options(options, table=name), comment=comment, tags=tags or {})
         run = partial(deltalake.DeltaTable.create, schema=schema, **options)
         self._create(name, location, run, create_options=create_options, storage_options=storage_options)
@@ -346,7 +390,7 @@ class Transaction:
         if isinstance(table, NewTable):
             participant.release({})
 
-    def execute(self, sql: str, params: tuple[Any, ...] = ()) -> None:
+    def execute(self, sql: str, params: Sequence[object] = ()) -> None:
         """Queue a statement on the user's own tables; it runs inside the commit, after the checks.
 
         Args:
@@ -522,10 +566,8 @@ class Transaction:
                 suggestion="open the table without a version to read what the transaction wrote",
             )
         known_as = name if found is None else found.table.name
-        row, source = open_source(self._database, known_as, version, session=session)
-        check_open(source.snapshot, table=known_as)
         address = self._address.with_table(name)
-        return TableHandle(address, self._database, row, source, OldVersion(name, version))
+        return open_old(self._database, address, version, known_as=known_as, session=session)
 
     def _add(
         self,

@@ -192,34 +192,23 @@ def history(cli: Invocation, catalog: Catalog, name: str, limit: int | None) -> 
       deltasql history sales.orders --limit 10
       deltasql history sales.orders --json
     """
-    from deltalakedb.metastore import commits
-    from deltalakedb.protocol.json_text import decode_json
-
-    row = catalog.describe(name)
-    found = commits.history(catalog.log(name).database, row, limit=limit)
+    published = catalog.describe(name).published_version
+    found = catalog.commits(name, limit=limit)
     shown = [
-        {
-            "version": c.version,
-            "committed_at": render.iso(c.timestamp),
-            "operation": c.operation,
-            "files_added": c.num_added,
-            "files_removed": c.num_removed,
-            "actor": c.actor,
-            "origin": c.origin,
-            "published": c.version <= row.published_version,
-            "transaction": c.txn_uuid,
-            "info": None if c.info is None else decode_json(c.info),
-        }
+        c.to_dict() | {"committed_at": render.iso(c.committed_at), "published": c.version <= published}
         for c in found
     ]
-    rows = []
-    for c in shown:
-        files, published = (
-            f"+{c['files_added']} -{c['files_removed']}",
-            "yes" if c["published"] else "waiting",
+    rows = [
+        (
+            c.version,
+            render.iso(c.committed_at),
+            c.operation or None,
+            f"+{c.num_added} -{c.num_removed}",
+            c.actor or None,
+            "yes" if c.version <= published else "waiting",
         )
-        what, by = c["operation"] or None, c["actor"] or None
-        rows.append((c["version"], c["committed_at"], what, files, by, published))
+        for c in found
+    ]
     table = Rows("VERSION>|COMMITTED|OPERATION|FILES|BY|PUBLISHED", rows)
     cli.show({"table": name, "commits": shown}, [table], [str(c.version) for c in found])
 

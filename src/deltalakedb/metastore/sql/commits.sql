@@ -26,6 +26,23 @@ SELECT coalesce(sum(size_bytes), 0), min(timestamp) FROM dl_commits WHERE table_
 -- the newest version at or before a time
 SELECT max(version) FROM dl_commits WHERE table_id = ? AND timestamp <= ?;
 
+-- name: versions at
+-- the newest version of each table at or before a time
+SELECT table_id, max(version) FROM dl_commits WHERE timestamp <= ? GROUP BY table_id;
+
+-- name: split at
+-- the commits of transactions that have commits before and after a time
+SELECT c.table_id, c.version FROM dl_commits c WHERE c.txn_uuid IN (
+  SELECT s.txn_uuid FROM dl_transactions x JOIN dl_commits s ON s.txn_uuid = x.txn_uuid
+  WHERE x.num_commits > 1 GROUP BY s.txn_uuid HAVING min(s.timestamp) <= ? AND max(s.timestamp) > ?
+);
+
+-- name: together with
+-- the commits of the transactions that made some versions of a table
+SELECT c.table_id, c.version FROM dl_commits c WHERE c.txn_uuid IN (
+  SELECT s.txn_uuid FROM dl_commits s WHERE s.table_id = ? AND s.version BETWEEN ? AND ?
+);
+
 -- name: time range
 -- the first and last commit's time
 SELECT min(timestamp), max(timestamp) FROM dl_commits WHERE table_id = ?;

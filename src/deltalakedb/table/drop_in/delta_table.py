@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow.dataset as ds
     import pyarrow.fs as pafs
 
+    from deltalakedb.protocol.txn_log import Committed
     from deltalakedb.table.handle import TableHandle
 
     class Constructor(Generic[P]):
@@ -322,7 +323,7 @@ def write_deltalake(
     writer_properties: deltalake.WriterProperties | None = None,
     commit_properties: deltalake.CommitProperties | None = None,
     post_commithook_properties: deltalake.PostCommitHookProperties | None = None,
-) -> None:
+) -> Committed | None:
     """Write data to a Delta table, creating it if it does not exist.
 
     Plain paths and URLs go to ``deltalake`` untouched; ``deltasql://`` addresses are committed in SQL and
@@ -344,6 +345,11 @@ def write_deltalake(
         commit_properties: Custom metadata and application transactions.
         post_commithook_properties: Whether a due checkpoint is written, and the log cleaned up after it.
 
+    Returns:
+        The commit: ``version``, ``committed_at`` in epoch milliseconds, and ``replayed`` if an application
+        transaction had already been committed. None for a plain table, in a transaction, or if
+        ``mode="ignore"`` wrote nothing.
+
     Example:
         >>> write_deltalake("deltasql://sqlite//lake/meta.db?table=t&location=/lake/t", df, mode="append")
     """
@@ -364,7 +370,10 @@ def write_deltalake(
     else:
         from deltalakedb.table.write.write import write_table as write
     table = table_or_uri if handle is None else handle
-    write(table, data, mode=mode, storage_options=storage_options, predicate=predicate, **options)
+    done: Committed | None = write(
+        table, data, mode=mode, storage_options=storage_options, predicate=predicate, **options
+    )
+    return done
 
 
 def _handle_of(table: deltalake.DeltaTable) -> TableHandle | None:

@@ -152,7 +152,7 @@ class RawSqlTable:
         newest = found[0].version if found else self.version()
         infos = ({} if c.info is None else c.info.to_dict() for c in found)
         return newest, [
-            encode_json({"timestamp": commit.timestamp, **info, "version": commit.version})
+            encode_json({"timestamp": commit.committed_at, **info, "version": commit.version})
             for commit, info in zip(found, infos, strict=True)
         ]
 

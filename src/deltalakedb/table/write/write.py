@@ -63,13 +63,14 @@ from deltalakedb.table.locations import normal_location, place_for
 from deltalakedb.table.roots import delete_new_files, root_at
 from deltalakedb.table.scratch import ErrorContext, ScratchTable, removes, rewrite, submit, translate_errors
 from deltalakedb.table.sources import SqlSource, cache_of
-from deltalakedb.table.write.parquet import Rows, arrow_source, plan_append, write_files
+from deltalakedb.table.write.parquet import AppendPlan, Rows, arrow_source, plan_append, write_files
 from deltalakedb.table.write_locks import write_lock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from deltalakedb.metastore.rows import OpenTable
+    from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.settings import Config
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
@@ -187,12 +188,12 @@ def _missing_mapping_feature(actions: Sequence[Action]) -> list[str]:
     return [_MAPPING]
 
 
-def known_mode(mode: str) -> str:
+def known_mode(mode: str) -> Mode:
     if not isinstance(mode, str):
         raise ArgumentTypeError(f"a mode is a text, not {mode!r}")
     if (known := mode.lower()) not in _MODES:
         raise InvalidArgumentError(f"unknown mode {mode!r}", suggestion=f"use one of {', '.join(_MODES)}")
-    return known
+    return cast("Mode", known)
 
 
 def create_table(
@@ -249,8 +250,8 @@ def create_at(
     operation: Callable[[str], object],
     create_options: CreateOptions,
     storage_options: Mapping[str, str] | None,
-) -> None:
-    create_with(
+) -> Committed | None:
+    return create_with(
         Database.open(address),
         address.table or "",
         address.location,
@@ -270,7 +271,7 @@ def create_with(
     free: bool = False,
     storage_options: Mapping[str, str] | None = None,
     create_options: CreateOptions = NO_OPTIONS,
-) -> None:
+) -> Committed | None:
     """Create a table by what delta-rs does in an empty folder, and commit it at once or in a transaction.
 
     A name that is taken may be ``free`` by the time of the commit.
@@ -307,9 +308,9 @@ def create_with(
             handled_features=create_options.handled_features,
         )
         if transaction is None:
-            commit(database, intent)
-        else:
-            transaction.submit(intent)
+            return commit(database, intent)
+        transaction.submit(intent)
+        return None
 
 
 def replace_or_append(
@@ -317,7 +318,7 @@ def replace_or_append(
     mode: str,
     operation: Callable[[str], object],
     create_options: CreateOptions = NO_OPTIONS,
-) -> None:
+) -> Committed | None:
     """Run an operation that needs none of the table's files: an append, or a full overwrite.
 
     A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
@@ -333,13 +334,12 @@ def replace_or_append(
         if create_options.in_place is not None:
             commits = commits.in_place(create_options.in_place())
         if mode == "append":
-            submit(table, snapshot, scratch, commits, NOTHING, hooks=create_options.hooks)
-            return
+            return submit(table, snapshot, scratch, commits, NOTHING, hooks=create_options.hooks)
         config, location = table.database.engine.config, table.row.location
         actions = _apply_options(commits.actions, create_options, config, location, snapshot.metadata)
         whole = replace(commits, steps=(actions,))
         gone = removes(table.source.adds())
-        submit(table, snapshot, scratch, whole, EVERYTHING, gone, hooks=create_options.hooks)
+        return submit(table, snapshot, scratch, whole, EVERYTHING, gone, hooks=create_options.hooks)
 
 
 def exists(table: TableHandle) -> TableExistsError:
@@ -364,47 +364,55 @@ def write_table(
     storage_options: dict[str, str] | None = None,
     predicate: str | None = None,
     **options: Any,
-) -> None:
-    """``write_deltalake`` on a SQL-backed table: an address, or an open table's handle."""
-    mode = cast("Mode", known_mode(mode))
+) -> Committed | None:
+    """``write_deltalake`` on a SQL-backed table: an address, or an open table's handle.
+
+    Returns the commit, or None if there is none: in a transaction, or with ``mode="ignore"``.
+    """
+    mode = known_mode(mode)
     if isinstance(table_or_uri, TableHandle):
         table_or_uri.use_options(storage_options)
         table_or_uri.refresh()
-        if mode != "ignore":
-            write_to(table_or_uri, arrow_source(data), mode=mode, predicate=predicate, **options)
-        return
+        if mode == "ignore":
+            return None
+        return _public(write_to(table_or_uri, arrow_source(data), mode=mode, predicate=predicate, **options))
     address = parse_address(str(table_or_uri))
     if mode == "ignore" and (table := open_existing(address, storage_options)) is not None:
         table.check_location(address.location)
-        return  # as in stock, the data is not looked at
+        return None  # as in stock, the data is not looked at
     data = arrow_source(data)
     plain = mode == "append" and predicate is None
-    if plain and _append_remembered(address, data, dict(options), storage_options):
-        return
+    if plain and (done := _append_remembered(address, data, dict(options), storage_options)) is not None:
+        return _public(done)
     table = open_existing(address, storage_options)
     if table is None:
         create_options = split_options(options, table=address.table)
         run = partial(_stock, data=data, mode=mode, predicate=predicate, **options)
-        create_at(address, run, create_options, storage_options)
-        return
+        return _public(create_at(address, run, create_options, storage_options))
     if mode != "error":
         table.check_location(address.location)
         table.require_writable()
-    write_to(table, data, mode=mode, predicate=predicate, **options)
+    done = write_to(table, data, mode=mode, predicate=predicate, **options)
     if mode == "append" and isinstance(table.source, SqlSource):
         _remember(table, table.source.opened)
+    return _public(done)
+
+
+def _public(done: Committed | None) -> Committed | None:
+    """A commit without its bytes, which a caller would keep in memory."""
+    return None if done is None else replace(done, unpublished=None)
 
 
 def _append_remembered(
     address: Address, data: Rows, options: dict[str, Any], storage_options: Mapping[str, str] | None
-) -> bool:
-    """Append to a table as this process last saw it; False if it has to be looked up."""
+) -> Committed | None:
+    """Append to a table as this process last saw it; None if it has to be looked up."""
     if isinstance(data, pa.RecordBatchReader) or address.table is None:
-        return False  # a stream can be read only once
+        return None  # a stream can be read only once
     hooks = split_options(options).hooks
     database = Database.open(address)
     if (opened := cache_of(database).tables.get(address.table)) is None:
-        return False
+        return None
     table = TableHandle(
         address.catalog.with_table(address.table),
         database,
@@ -415,19 +423,22 @@ def _append_remembered(
     )
     if address.location and normal_location(address.location) != opened.table.location:
         cache_of(database).tables.pop(address.table, None)  # the name may belong to another table by now
-        return False
+        return None
     try:
         # on an object store the check is a request, which runs during the upload
         check = None if table.root.is_local else table.require_writable
         if check is None:
             table.require_writable()
-        done = append(table, data, options, hooks=hooks, check=check)
+        snapshot = table.snapshot
+        if (plan := _direct_plan(snapshot, data, options)) is None:
+            return None
+        done = append(table, snapshot, data, plan, options, hooks=hooks, check=check)
     except (ConflictError, SchemaError, TableMissingError, TableFolderMissingError) as error:
         # the table may have been changed, dropped or moved
         cache_of(database).tables.pop(address.table, None)
         if error.context.get("dropped"):
             raise  # the caller did not mean to create a new table in a new catalog
-        return False
+        return None
     _remember(table, opened)
     return done
 
@@ -443,48 +454,55 @@ def _remember(table: TableHandle, opened: OpenTable) -> None:
 
 def write_to(
     table: TableHandle, data: Any, *, mode: str = "append", predicate: str | None = None, **options: Any
-) -> None:
-    """Write to an open table at the version it shows."""
+) -> Committed | None:
+    """Write to an open table at the version it shows; return the commit, or None inside a transaction."""
     mode = known_mode(mode)
     hooks = split_options(options, table=table.name).hooks
     if mode == "ignore":
-        return
+        return None
     if mode == "error":
         raise exists(table)
     if mode == "append" and predicate is None:
         data = arrow_source(data)
-        if append(table, data, options, hooks=hooks):
-            return
+        snapshot = table.snapshot  # another thread may move the handle meanwhile
+        if (plan := _direct_plan(snapshot, data, options)) is not None:
+            return append(table, snapshot, data, plan, options, hooks=hooks)
     # with an append, the predicate is a condition for every new row
     run = partial(_stock, data=data, mode=mode, predicate=predicate, **options)
     if predicate is not None and mode == "overwrite":
         where = table.where_or_all(predicate)
-        rewrite(table, where, lambda stage: run(str(stage.folder)), hooks=hooks)
-    else:
-        # stock leaves the properties of an existing table alone
-        replace_or_append(table, mode, run, CreateOptions(hooks=hooks))
+        return rewrite(table, where, lambda stage: run(str(stage.folder)), hooks=hooks)[1]
+    # stock leaves the properties of an existing table alone
+    return replace_or_append(table, mode, run, CreateOptions(hooks=hooks))
+
+
+def _direct_plan(snapshot: Snapshot, data: Rows, options: dict[str, Any]) -> AppendPlan | None:
+    """How to append with our own writer; None unless that is certain to give what delta-rs would."""
+    given = options.get("commit_properties")
+    if given is not None and not _only_transactions(given):
+        return None
+    try:
+        return plan_append(snapshot, data.schema, options, also=COMMITTER_FEATURES)
+    except UnsupportedOperationError:
+        return None
 
 
 def append(
     table: TableHandle,
+    snapshot: Snapshot,
     data: Rows,
+    plan: AppendPlan,
     options: dict[str, Any],
     *,
     hooks: Hooks,
     check: Callable[[], None] | None = None,
-) -> bool:
-    """Append directly if that is certain to give what delta-rs would; if not, the data is left unread.
+) -> Committed | None:
+    """Append with our own writer; return the commit, or None inside a transaction.
 
     ``check`` is called while the files are written; if it raises, they are deleted and nothing is committed.
     """
     given = options.get("commit_properties")
-    if given is not None and not _only_transactions(given):
-        return False
-    snapshot, root = table.snapshot, table.root
-    try:
-        plan = plan_append(snapshot, data.schema, options, also=COMMITTER_FEATURES)
-    except UnsupportedOperationError:
-        return False
+    root = table.root
     begun = time.monotonic()
     failpoint("data.before")
     with write_lock(root.location), ExitStack() as stack:
@@ -497,8 +515,7 @@ def append(
         if checking is not None and (failure := checking.exception()) is not None:
             delete_new_files(files)
             raise failure
-        table.submit(snapshot, [actions], NOTHING, files, new_names=True, hooks=hooks)
-    return True
+        return table.submit(snapshot, [actions], NOTHING, files, new_names=True, hooks=hooks)
 
 
 def _only_transactions(given: CommitProperties) -> bool:
