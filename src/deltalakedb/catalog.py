@@ -441,8 +441,12 @@ class Catalog:
         """
         with use_config(self._config):
             handle = require_handle(self.table(name))
-            if not dry_run:
-                handle.require_writable()
+            handle.require_writable()
+            if dry_run and handle.row.settings.get(drift.FOREIGN_COMMITS) != drift.ADOPT:
+                danger = "a restore cannot be committed"  # the real one finds out when it commits
+                drift.require_no_foreign_commits(
+                    self._database, handle.row, handle.root.options, danger=danger
+                )
             done = restore(
                 handle,
                 to.isoformat() if isinstance(to, datetime) else to,

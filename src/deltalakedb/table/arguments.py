@@ -19,7 +19,7 @@ from deltalakedb.exceptions import (
     ProtocolError,
 )
 from deltalakedb.protocol import partition
-from deltalakedb.protocol.predicate import Compare, Expr, In, Not, Unknown, conjuncts
+from deltalakedb.protocol.predicate import And, Compare, Expr, In, Not, Unknown, conjuncts
 from deltalakedb.protocol.predicate_parser import from_dnf, parse_predicate
 from deltalakedb.protocol.schema import PrimitiveType, StructType, parse_schema
 
@@ -122,7 +122,7 @@ _NOT_FILTERS = (
 
 def partition_filters(where: str, metadata: Metadata) -> list[tuple[str, str, Any]]:
     """A SQL condition on partition columns as the filters that ``optimize`` takes."""
-    predicate = parse_predicate(where, parse_schema(metadata.schema_string))
+    predicate = parse_predicate(where, parse_schema(metadata.schema_string), files_only=True)
     found: list[tuple[str, str, Any]] = []
     for part in conjuncts(predicate):
         match part:
@@ -130,8 +130,10 @@ def partition_filters(where: str, metadata: Metadata) -> list[tuple[str, str, An
                 found.append((column, op, value))
             case In((column,), values):
                 found.append((column, "in", list(values)))
-            case Not(In((column,), values)):
+            case Not(In((column,), values)) | Not(And((In((column,), values), Unknown()))):
                 found.append((column, "not in", list(values)))
+            case Unknown() if found and found[-1][1] == "in":
+                pass  # a doubt of readers about the list before it: rows stay the same here
             case _:
                 raise PredicateError(f"{where!r} does not select partitions", suggestion=_NOT_FILTERS)
     for column, *_ in found:

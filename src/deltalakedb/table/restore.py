@@ -70,6 +70,7 @@ def restore(
             f"the version to restore, {version}, must be less than the table's, {now.version}",
             table=table.name,
             version=now.version,
+            suggestion=f"`deltasql history {table.name}` shows the versions",
         )
     source = table.source_at(version)
     back, away = _difference(table, source)
@@ -134,7 +135,8 @@ def _require_files(table: TableHandle, version: int, back: Sequence[Add]) -> Non
             f"version {version} cannot be restored: the file {gone[0]}{more} is missing",
             table=table.name,
             version=version,
-            suggestion="restore a version that vacuum has kept, or pass ignore_missing_files=True",
+            suggestion="restore a version that vacuum has kept, or pass ignore_missing_files=True "
+            "(`--ignore-missing-files`)",
         )
 
 

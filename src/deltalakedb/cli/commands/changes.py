@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from deltalakedb.cli.schema_text import read_schema
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
+    from deltalakedb.table.write.source_files import FileFormat
 
 
 _INPUT = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -48,7 +50,7 @@ def write(
     cli: Invocation,
     table: str,
     files: tuple[str, ...],
-    file_format: str | None,
+    file_format: FileFormat | None,
     delimiter: str | None,
     location: str | None,
     partition_by: str | None,
@@ -241,7 +243,8 @@ def optimize(
         "files_added": added,
         "files_removed": removed,
         "partitions": metrics["partitionsOptimized"],
-        "metrics": metrics,
+        "size_added": json.loads(metrics["filesAdded"])["totalSize"],
+        "size_removed": json.loads(metrics["filesRemoved"])["totalSize"],
     }
     verb = "Ordered" if columns else "Joined"
     files = f"{render.many(removed, 'file')} of {name} into {render.count(added)}"

@@ -106,11 +106,12 @@ class FileRows:
                 suggestion="write them one by one, or convert one of them",
             ) from error
         table = [] if self.schema is None else list(self.schema)
-        if table and not self.merge and (new := [n for n in found.names if n not in self.schema.names]):
+        names = [column.name for column in table]
+        if table and not self.merge and (new := [n for n in found.names if n not in names]):
             raise SchemaError(
                 f"the table does not have the columns {', '.join(new)}",
-                suggestion=f"it has {', '.join(self.schema.names)}; pass schema_mode='merge' "
-                "(`--schema-mode merge`) to add new ones",
+                suggestion=f"it has {', '.join(names)}; pass schema_mode='merge' (`--schema-mode merge`) to "
+                "add new ones",
             )
         missing = [f for f in table if f.name not in found.names and not _is_computed(f)]
         return pa.schema([*(_writable(f, self.schema) for f in found), *missing])
@@ -195,12 +196,23 @@ def _open_csv(file: SourceFile, schema: pa.Schema | None, delimiter: str) -> pa.
 def _open_json(file: SourceFile, schema: pa.Schema | None, _delimiter: str) -> pa.RecordBatchReader:
     import pyarrow.json as pajson
 
-    known = _read_as(schema)
+    # Arrow reads dates and decimals only as what they look like; they are cast afterwards
+    known = [f for f in _read_as(schema) if _is_plain_json(f.type)]
     return pajson.open_json(
         _source(file),
         read_options=pajson.ReadOptions(block_size=_BLOCK_BYTES),
         parse_options=pajson.ParseOptions(explicit_schema=pa.schema(known) if known else None),
     )
+
+
+def _is_plain_json(kind: pa.DataType) -> bool:
+    """Whether JSON has values of a type, or of the types that it is made of."""
+    if pa.types.is_struct(kind):
+        return all(_is_plain_json(kind.field(n).type) for n in range(kind.num_fields))
+    if pa.types.is_list(kind):
+        return _is_plain_json(kind.value_type)
+    plain = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string)
+    return any(test(kind) for test in plain)
 
 
 def _open_parquet(file: SourceFile, _schema: pa.Schema | None, _delimiter: str) -> pa.RecordBatchReader:
