@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         ImportStatus,
         ManyReport,
         RelocationReport,
+        RestoreReport,
         RollbackReport,
         VerifyReport,
     )
@@ -71,7 +72,7 @@ else:
         "transfer.importing.api": "import_status import_table import_tables",
         "transfer.importing.plan": "plan_import",
         "transfer.reports": "ExportReport FollowReport ImportPlan ImportProgress ImportReport ImportStatus "
-        "ManyReport RelocationReport RollbackReport VerifyReport",
+        "ManyReport RelocationReport RestoreReport RollbackReport VerifyReport",
         "transfer.rollback": "rollback_import",
         "transfer.verifying.verifier": "verify_table",
     }
@@ -100,6 +101,7 @@ __all__ = [
     "PostCommitHookProperties",
     "QueryBuilder",
     "RelocationReport",
+    "RestoreReport",
     "RollbackReport",
     "Schema",
     "TableFeatures",

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from deltalakedb.address import Address, is_deltasql, parse_address, validate_table_name
@@ -28,22 +29,25 @@ from deltalakedb.mirror import checkpointer, drift, publisher, reconciler, repai
 from deltalakedb.protocol.txn_log import iso_time
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.settings import Config, as_config, use_config
+from deltalakedb.table import alter
 from deltalakedb.table.arguments import checked_number, instant_ms, predicate_of
 from deltalakedb.table.drop_in.delta_table import DeltaTable, table_of
-from deltalakedb.table.handle import TableHandle
+from deltalakedb.table.handle import TableHandle, require_handle
 from deltalakedb.table.locations import ROOT_SETTING, normal_location
 from deltalakedb.table.maintenance.vacuum import Garbage, collect
-from deltalakedb.table.read.scan import first_rows
+from deltalakedb.table.read.scan import arrow_schema, first_rows
+from deltalakedb.table.restore import restore
 from deltalakedb.table.sources import version_at
 from deltalakedb.table.transaction import CatalogTransaction, open_old
-from deltalakedb.table.write.write import Mode, create_table, write_table
+from deltalakedb.table.write.source_files import FileRows, FilesWritten
+from deltalakedb.table.write.write import Mode, create_table, known_mode, write_table
 from deltalakedb.transfer import relocating
 from deltalakedb.transfer.importing.api import import_table
+from deltalakedb.transfer.reports import RelocationReport, RestoreReport
 from deltalakedb.transfer.verifying.verifier import verify_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from datetime import datetime
 
     import pyarrow as pa
     from deltalake import CommitProperties, PostCommitHookProperties, WriterProperties
@@ -62,8 +66,9 @@ if TYPE_CHECKING:
     from deltalakedb.sql import SqlEngine
     from deltalakedb.table.diff import TableDiff
     from deltalakedb.table.statistics import TableStats
+    from deltalakedb.table.write.source_files import FileFormat, SourceFile
     from deltalakedb.transfer import Level
-    from deltalakedb.transfer.reports import RelocationReport, VerifyReport
+    from deltalakedb.transfer.reports import VerifyReport
 
 
 T = TypeVar("T")
@@ -409,6 +414,157 @@ class Catalog:
                 post_commithook_properties=post_commithook_properties,
                 storage_options=None if storage_options is None else dict(storage_options),
             )
+
+    def write_files(
+        self,
+        name: str,
+        files: Sequence[SourceFile],
+        *,
+        file_format: FileFormat | None = None,
+        delimiter: str | None = None,
+        mode: Mode = "append",
+        location: str | os.PathLike[str] | None = None,
+        partition_by: list[str] | str | None = None,
+        schema_mode: Literal["merge", "overwrite"] | None = None,
+    ) -> FilesWritten:
+        """Write the rows of CSV, JSON lines or Parquet files to a table, in one commit.
+
+        Rows are streamed. Texts are read in the types of the table's columns; if the table is new, types are
+        found out from the first rows. A time without a zone is UTC if the column has one.
+
+        Args:
+            name: The table; it is created if it does not exist.
+            files: Paths, or one open binary stream. Compressed files end in ``.gz``, ``.bz2``, ``.zst`` or
+                ``.lz4``.
+            file_format: ``csv``, ``json`` (one object per line) or ``parquet``; by default by the names.
+            delimiter: Of CSV files; by default a comma, or a tab for ``.tsv``.
+            mode: ``append``, ``overwrite``, ``error`` or ``ignore``, if the table exists.
+            location: The root of a new table; by default a folder under the catalog's root.
+            partition_by: Partition columns of a new table.
+            schema_mode: ``merge`` adds new columns to the table, and lets files have different ones;
+                ``overwrite`` replaces the schema with ``mode="overwrite"``.
+
+        Example:
+            >>> catalog.write_files("sales.orders", ["january.csv", "february.csv.gz"]).num_rows
+            1200
+        """
+        known = self.find(name)
+        if known is not None and known_mode(mode) == "ignore":
+            return FilesWritten(None, 0)
+        schema = None
+        if known is not None and schema_mode != "overwrite":
+            schema = arrow_schema(self.log(name).snapshot().metadata.schema_string)
+        rows = FileRows(files, file_format, delimiter, schema, merge=schema_mode == "merge")
+        options: dict[str, Any] = {"location": location, "partition_by": partition_by}
+        try:
+            done = self.write(name, rows.reader(), mode=mode, schema_mode=schema_mode, **options)
+        except Exception as error:
+            if rows.error is None or rows.error is error:
+                raise
+            raise rows.error from error  # delta-rs knows only the text of it
+        return FilesWritten(done, rows.num_rows)
+
+    def alter_table(
+        self,
+        name: str,
+        *,
+        add_columns: Any = None,
+        column_comments: Mapping[str, str] | None = None,
+        drop_not_null: Sequence[str] = (),
+        add_constraints: Mapping[str, str] | None = None,
+        drop_constraints: Sequence[str] = (),
+        set_properties: Mapping[str, str] | None = None,
+        unset_properties: Sequence[str] = (),
+        description: str | None = None,
+    ) -> Committed | None:
+        """Change columns, constraints, properties and the description of a table, all of it or nothing.
+
+        ``DeltaTable.alter`` has the same changes one by one, each in a commit of its own.
+
+        Args:
+            name: The table.
+            add_columns: New nullable columns: a Delta schema or anything that exports an Arrow schema.
+            column_comments: Comments by column.
+            drop_not_null: Columns that may be null from now on.
+            add_constraints: SQL conditions that every row must fulfil, by name; the rows that exist are
+                checked.
+            drop_constraints: Names of constraints.
+            set_properties: Table properties. Those that begin with ``delta.`` must be known ones.
+            unset_properties: Properties to remove.
+            description: The description in the table's metadata.
+
+        Returns:
+            The commit; None if nothing was asked for.
+
+        Example:
+            >>> catalog.alter_table("sales.orders", set_properties={"delta.appendOnly": "true"}).version
+            8
+        """
+        properties = set_properties or {}
+        ours = {k: v for k, v in properties.items() if not k.startswith("delta.")}
+        deltas = {k: v for k, v in properties.items() if k not in ours}
+        with use_config(self._config), self.transaction() as tx:
+            table = tx.table(name)
+            handle = require_handle(table)
+            if add_columns is not None:
+                table.alter.add_columns(alter.new_columns(handle, add_columns))
+            alter.check_columns(handle, [*(column_comments or ()), *drop_not_null])
+            alter.check_constraints(handle, drop_constraints)
+            for column, comment in (column_comments or {}).items():
+                table.alter.set_column_metadata(column, {"comment": comment})
+            for column in drop_not_null:
+                table.alter.drop_column_not_null(column)
+            for constraint in drop_constraints:
+                table.alter.drop_constraint(constraint)
+            if add_constraints:
+                table.alter.add_constraint(dict(add_constraints))
+            if deltas:
+                with alter.known_properties(handle, deltas):
+                    table.alter.set_table_properties(deltas)
+            if ours:
+                table.alter.set_table_properties(ours, raise_if_not_exists=False)
+            if unset_properties:
+                alter.unset_properties(handle, unset_properties)
+            if description is not None:
+                table.alter.set_table_description(description)
+        return tx.commits.get(name)
+
+    def restore_table(
+        self,
+        name: str,
+        to: int | str | datetime,
+        *,
+        ignore_missing_files: bool = False,
+        protocol_downgrade_allowed: bool = False,
+        dry_run: bool = False,
+    ) -> RestoreReport:
+        """Make a table what it was at an earlier version or time, in a new commit: ``DeltaTable.restore``.
+
+        Args:
+            name: The table.
+            to: A version, or a time as a datetime or in ISO 8601, UTC unless it has a zone.
+            ignore_missing_files: Restore what is left if a vacuum has deleted files of that version.
+            protocol_downgrade_allowed: Also restore the protocol, if it was raised since.
+            dry_run: Run all checks and count, but commit nothing.
+        """
+        with use_config(self._config):
+            handle = require_handle(self.table(name))
+            handle.require_writable()
+            if dry_run and handle.row.settings.get(drift.FOREIGN_COMMITS) != drift.ADOPT:
+                danger = "a restore cannot be committed"  # the real one finds out when it commits
+                drift.require_no_foreign_commits(
+                    self._database, handle.row, handle.root.options, danger=danger
+                )
+            done = restore(
+                handle,
+                to.isoformat() if isinstance(to, datetime) else to,
+                ignore_missing_files=ignore_missing_files,
+                protocol_downgrade_allowed=protocol_downgrade_allowed,
+                dry_run=dry_run,
+            )
+        version = handle.version + dry_run
+        counts = len(done.back), len(done.away)
+        return RestoreReport(name, done.then.snapshot.version, version, *counts, dry_run=dry_run)
 
     def register(
         self, name: str, location: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None

@@ -353,6 +353,9 @@ class Catalog(AsyncProxy[SyncCatalog]):
 
     create_table = async_method(SyncCatalog.create_table, DeltaTable)
     write = async_method(SyncCatalog.write)
+    write_files = async_method(SyncCatalog.write_files)
+    alter_table = async_method(SyncCatalog.alter_table)
+    restore_table = async_method(SyncCatalog.restore_table)
     register = async_method(SyncCatalog.register, DeltaTable)
     rename_table = async_method(SyncCatalog.rename_table)
     drop_table = async_method(SyncCatalog.drop_table)

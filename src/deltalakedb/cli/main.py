@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 #: the commands of each module, which is imported when one of them is used
 _COMMANDS = {
     "tables": ("list", "show", "schema", "history", "create", "drop"),
+    "changes": ("write", "alter", "optimize", "restore"),
     "registry": ("rename", "tag", "comment", "namespace", "relocate"),
     "files": ("files", "packs", "vacuum", "gc", "checkpoint"),
     "transfer": ("import", "import-all", "import-status", "export", "verify"),

@@ -223,10 +223,12 @@ class _Time(click.ParamType[datetime]):
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+#: a time in ISO 8601
+TIME = _Time()
 #: of commands that read one version of a table; `table_command` makes one ``version`` of both
 SNAPSHOT = (
     number("--version", "N", "Read this version; default: the newest."),
-    option("--at", type=_Time(), help="Read the version of that time; ISO 8601, UTC unless it has a zone."),
+    option("--at", type=TIME, help="Read the version of that time; ISO 8601, UTC unless it has a zone."),
 )
 
 

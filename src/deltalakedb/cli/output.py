@@ -87,11 +87,18 @@ class Interrupted(click.Abort):
         self.message, self.suggestion = message, suggestion
 
 
+#: what delta-rs writes before its messages
+_PREFIXES = re.compile(r"^(?:(?:Generic(?: DeltaTable| delta kernel)?|External|Schema) error: |Kernel: )+")
+
+
 def describe(error: BaseException) -> dict[str, Any]:
     """An error as plain data: the document that ``--json`` prints."""
     if isinstance(error, DeltaSqlError):
         found = error.to_dict()
-        return found | {"suggestion": _in_commands(found["suggestion"])}
+        return found | {
+            "message": _PREFIXES.sub("", found["message"]),
+            "suggestion": _in_commands(found["suggestion"]),
+        }
     kind = type(error).__name__
     # texts of delta-rs and of drivers are for developers
     message, suggestion = f"an unexpected error stopped the command ({kind})", None

@@ -110,7 +110,7 @@ def missing(session: Session, name: str) -> TableMissingError:
     elif names:
         hint = "`deltasql list` shows the tables of a catalog"
     else:
-        hint = "the catalog is empty: create a table with write_deltalake or Catalog.create_table"
+        hint = "the catalog is empty: `deltasql write`, `deltasql create` and `deltasql import` add tables"
     return TableMissingError(
         f"there is no table {name!r} in {session.engine.address.catalog.to_uri()}",
         table=name,

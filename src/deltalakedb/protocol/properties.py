@@ -159,6 +159,9 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "delta.tuneFileSizesForRewrites": _SWITCH,
 }
 
+#: their names
+KNOWN: Final = tuple(_RULES)
+
 
 def check_properties(given: Mapping[str, str | None], *, table: str | None = None) -> None:
     """Refuse a value that Delta does not allow for a property it knows.

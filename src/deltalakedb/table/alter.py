@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from deltalakedb.exceptions import UnsupportedOperationError
+import deltalake
+
+from deltalakedb.exceptions import InvalidArgumentError, OperationError, UnsupportedOperationError
 from deltalakedb.protocol import properties
 from deltalakedb.protocol.actions import Action, Metadata, Protocol
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,
     MAX_WRITER_VERSION,
+    check_writable,
     features_named,
     used_features,
     with_features,
     writer_features,
 )
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
+from deltalakedb.protocol.schema import parse_schema
+from deltalakedb.table.handle import commit_info
 from deltalakedb.table.scratch import Call, ErrorContext, OpenScratchTable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
@@ -73,6 +81,109 @@ def set_properties(table: TableHandle, call: Call) -> None:
             scratch.run(partial(call.on, properties=others), about)
     known = must_exist and not ours
     alter(table, call, about=about, features=features, properties=wanted, raise_if_not_exists=known)
+
+
+def new_columns(table: TableHandle, schema: Any) -> list[deltalake.Field]:
+    """The columns of a Delta schema, or of what exports an Arrow schema, that can be added to a table."""
+    found = schema if isinstance(schema, deltalake.Schema) else deltalake.Schema.from_arrow(schema)
+    there = {name.lower() for name in parse_schema(table.snapshot.metadata.schema_string).names}
+    for column in found.fields:
+        if column.name.lower() in there:
+            raise InvalidArgumentError(
+                f"the table already has a column {column.name}",
+                table=table.name,
+                suggestion="choose another name; the type of a column cannot be changed",
+            )
+        if not column.nullable:
+            raise InvalidArgumentError(
+                f"the new column {column.name} cannot be NOT NULL: existing rows have no value for it",
+                table=table.name,
+                suggestion="add it as nullable",
+            )
+    return list(found.fields)
+
+
+def check_columns(table: TableHandle, names: Sequence[str]) -> None:
+    """InvalidArgumentError for columns that a table does not have."""
+    known = parse_schema(table.snapshot.metadata.schema_string).names
+    for name in names:
+        if name.partition(".")[0] not in known:
+            raise InvalidArgumentError(
+                f"the table has no column {name}",
+                table=table.name,
+                suggestion=_near(name, known, f"its columns are {', '.join(known)}"),
+            )
+
+
+def check_constraints(table: TableHandle, names: Sequence[str]) -> None:
+    """InvalidArgumentError for constraints that a table does not have."""
+    keys = table.snapshot.metadata.configuration
+    prefix = properties.CONSTRAINT_PREFIX
+    known = [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
+    for name in names:
+        if name.lower() not in {k.lower() for k in known}:
+            has = f"its constraints are {', '.join(known)}" if known else "it has no constraints"
+            raise InvalidArgumentError(
+                f"the table has no constraint {name}", table=table.name, suggestion=_near(name, known, has)
+            )
+
+
+@contextmanager
+def known_properties(table: TableHandle, wanted: Mapping[str, str]) -> Iterator[None]:
+    """Set properties of Delta; InvalidArgumentError for one that is unknown, or a constraint."""
+    for name in wanted:
+        if name.startswith(properties.CONSTRAINT_PREFIX):
+            raise InvalidArgumentError(
+                f"{name} is a constraint, which must be checked against all rows",
+                table=table.name,
+                suggestion="add it with add_constraints (`deltasql alter --add-constraint`)",
+            )
+    try:
+        yield
+    except OperationError as error:
+        unknown = properties.unknown_names(properties.without_feature_names(wanted))
+        if not unknown:
+            raise
+        hint = _near(unknown[0], properties.KNOWN, "names of your own must not begin with delta.")
+        what = f"there is no property {unknown[0]}"
+        raise InvalidArgumentError(what, table=table.name, suggestion=hint) from error
+
+
+def _near(name: str, known: Iterable[str], otherwise: str) -> str:
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else otherwise
+
+
+#: properties that describe how the table's files are written, not how they shall be
+_FIXED = ("delta.columnMapping.", "delta.rowTracking.", "delta.inCommitTimestampEnablement")
+
+
+def unset_properties(table: TableHandle, names: Sequence[str]) -> None:
+    """Remove properties from a table's metadata; delta-rs cannot do that."""
+    before = table.snapshot
+    check_writable(before.protocol, table=table.name, also=COMMITTER_FEATURES)
+    known = before.metadata.configuration
+    for name in names:
+        if name not in known:
+            hint = _near(name, known, "`deltasql show` lists the properties")
+            raise InvalidArgumentError(f"the table has no property {name}", table=table.name, suggestion=hint)
+        if name.startswith(properties.CONSTRAINT_PREFIX):
+            raise InvalidArgumentError(
+                f"{name} is a constraint",
+                table=table.name,
+                suggestion="drop it with alter.drop_constraint (`deltasql alter --drop-constraint`)",
+            )
+        if name.startswith(_FIXED):
+            raise UnsupportedOperationError(
+                f"{name} cannot be removed: the table's files depend on it", table=table.name
+            )
+    rest = {name: value for name, value in known.items() if name not in names}
+    parameters = {"properties": encode_json(list(names))}
+    actions = [
+        *commit_info("UNSET TBLPROPERTIES", parameters, {}, None),
+        replace(before.metadata, configuration=rest),
+    ]
+    table.submit(before, [actions], NOTHING)
 
 
 def _completed(actions: Sequence[Action], before: Snapshot, features: Sequence[str]) -> list[Action]:

@@ -19,7 +19,7 @@ from deltalakedb.exceptions import (
     ProtocolError,
 )
 from deltalakedb.protocol import partition
-from deltalakedb.protocol.predicate import Expr, Unknown
+from deltalakedb.protocol.predicate import And, Compare, Expr, In, Not, Unknown, conjuncts
 from deltalakedb.protocol.predicate_parser import from_dnf, parse_predicate
 from deltalakedb.protocol.schema import PrimitiveType, StructType, parse_schema
 
@@ -113,6 +113,35 @@ def _value(name: str, value: Any, kind: PrimitiveType) -> Any:
             suggestion=f"compare {name} with a value of its type",
         ) from error
     return value
+
+
+_NOT_FILTERS = (
+    "join comparisons of partition columns with AND, such as day = '2026-11-15' AND city IN ('Rome', 'Oslo')"
+)
+
+
+def partition_filters(where: str, metadata: Metadata) -> list[tuple[str, str, Any]]:
+    """A SQL condition on partition columns as the filters that ``optimize`` takes."""
+    predicate = parse_predicate(where, parse_schema(metadata.schema_string), files_only=True)
+    found: list[tuple[str, str, Any]] = []
+    for part in conjuncts(predicate):
+        match part:
+            case Compare((column,), "=" | "!=" | "<" | "<=" | ">" | ">=" as op, value) if value is not None:
+                found.append((column, op, value))
+            case In((column,), values):
+                found.append((column, "in", list(values)))
+            case Not(In((column,), values)) | Not(And((In((column,), values), Unknown()))):
+                found.append((column, "not in", list(values)))
+            case Unknown() if found and found[-1][1] == "in":
+                pass  # a doubt of readers about the list before it: rows stay the same here
+            case _:
+                raise PredicateError(f"{where!r} does not select partitions", suggestion=_NOT_FILTERS)
+    for column, *_ in found:
+        if column not in metadata.partition_columns:
+            columns = ", ".join(metadata.partition_columns)
+            hint = f"the partition columns are {columns}" if columns else "the table has no partitions"
+            raise PredicateError(f"{column} is not a partition column", suggestion=hint)
+    return found
 
 
 @contextmanager

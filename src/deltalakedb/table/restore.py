@@ -54,8 +54,12 @@ def restore(
     protocol_downgrade_allowed: bool = False,
     commit_properties: deltalake.CommitProperties | None = None,
     hooks: Hooks = DEFAULT_HOOKS,
+    dry_run: bool = False,
 ) -> Restored:
-    """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock."""
+    """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock.
+
+    A dry run makes all checks, and commits nothing.
+    """
     now = table.snapshot
     # identity columns stay refused: their values must never be assigned twice
     handled = SPARK_FEATURES - {"identityColumns"}
@@ -66,12 +70,15 @@ def restore(
             f"the version to restore, {version}, must be less than the table's, {now.version}",
             table=table.name,
             version=now.version,
+            suggestion=f"`deltasql history {table.name}` shows the versions",
         )
     source = table.source_at(version)
     back, away = _difference(table, source)
     if not ignore_missing_files:
         _require_files(table, version, back)
     done = Restored(source, back, away)
+    if dry_run:
+        return done
     actions: list[Action] = [
         *commit_info("RESTORE", parameters, done.metrics, commit_properties),
         *_state(now, source.snapshot, downgrade=protocol_downgrade_allowed),
@@ -128,7 +135,8 @@ def _require_files(table: TableHandle, version: int, back: Sequence[Add]) -> Non
             f"version {version} cannot be restored: the file {gone[0]}{more} is missing",
             table=table.name,
             version=version,
-            suggestion="restore a version that vacuum has kept, or pass ignore_missing_files=True",
+            suggestion="restore a version that vacuum has kept, or pass ignore_missing_files=True "
+            "(`--ignore-missing-files`)",
         )
 
 

@@ -335,6 +335,25 @@ class RollbackReport(TableReport):
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreReport(Report):
+    """What restoring a table did, or would do.
+
+    Attributes:
+        restored_version: The version that the table is like now.
+        version: The version that the restore committed, or would commit.
+        num_restored: Files that came back.
+        num_removed: Files that were removed.
+    """
+
+    table: str
+    restored_version: int
+    version: int
+    num_restored: int
+    num_removed: int
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RelocatedTable(TableReport):
     """A table at its new location.
 

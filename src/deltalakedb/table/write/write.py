@@ -347,7 +347,7 @@ def exists(table: TableHandle) -> TableExistsError:
         f"the table {table.name!r} already exists at {table.row.location}",
         table=table.name,
         version=table.version,
-        suggestion="write with mode='append', 'overwrite' or 'ignore'",
+        suggestion="write with mode='append', 'overwrite' or 'ignore' (`--mode`)",
     )
 
 
