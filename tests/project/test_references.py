@@ -11,7 +11,9 @@ import click
 import deltalake
 import pytest
 
-import deltalakedb
+import deltalakedb.aio
+import deltalakedb.models
+import deltalakedb.spark
 from deltalakedb import Catalog
 from deltalakedb.cli.main import cli
 from deltalakedb.table.transaction import Transaction
@@ -104,6 +106,13 @@ def test_every_public_name_of_ours_is_on_the_python_page() -> None:
     text = (REFERENCE / "python.md").read_text("utf-8")
     ours = set(deltalakedb.__all__) - set(deltalake.__all__)
     assert [name for name in sorted(ours) if f"`{name}" not in text] == []
+
+
+def test_every_name_of_the_other_public_modules_is_on_the_python_page() -> None:
+    text = (REFERENCE / "python.md").read_text("utf-8")
+    models = [name for name, value in vars(deltalakedb.models).items() if inspect.isclass(value)]
+    names = {*models, *deltalakedb.aio.__all__, *deltalakedb.spark.__all__} - set(deltalake.__all__)
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
 
 
 @pytest.mark.parametrize("owner", [Catalog, deltalakedb.DeltaTable, Transaction], ids=lambda c: c.__name__)
