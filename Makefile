@@ -90,7 +90,7 @@ format: $(STAMP)  ## format the code and mend what ruff can
 	@$(BIN)/ruff format .
 
 docs: $(STAMP)  ## build the documentation into site/; `make docs ARGS=serve` serves it instead
-	@$(BIN)/mkdocs $(or $(ARGS),build --strict --quiet)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build --strict --quiet)
 
 bench: $(STAMP)  ## measure planning beside stock deltalake
 	@$(BIN)/python benchmarks/plan.py $(ARGS)

@@ -11,7 +11,9 @@ import click
 import deltalake
 import pytest
 
-import deltalakedb
+import deltalakedb.aio
+import deltalakedb.models
+import deltalakedb.spark
 from deltalakedb import Catalog, CatalogSnapshot, CatalogTransaction
 from deltalakedb.cli.main import cli
 
@@ -48,6 +50,39 @@ def test_every_command_takes_the_common_options(name: str) -> None:
     assert {"--json", "--quiet", "--catalog", "--debug", "--config"} <= flags
 
 
+def mentioned_commands() -> list[tuple[str, list[str]]]:
+    """The lines and inline commands of the documentation that begin with ``deltasql``."""
+    pages = [ROOT / "README.md", *(p for p in (ROOT / "docs").rglob("*.md") if p.parent.name != "adr")]
+    found = []
+    for page in pages:
+        text = page.read_text("utf-8")
+        lines = re.findall(r"`deltasql ([^`\n]+)`|^(?:\$ )?deltasql (.+)$", text, re.MULTILINE)
+        found += [(str(page.relative_to(ROOT)), (a or b).split("  #")[0].split()) for a, b in lines]
+    return found
+
+
+def test_every_command_that_a_page_mentions_exists_with_its_options() -> None:
+    wrong, mentioned = [], mentioned_commands()
+    assert len(mentioned) > 100
+    for page, words in mentioned:
+        command: click.Command = cli
+        rest = list(words)
+        while isinstance(command, click.Group) and rest and re.fullmatch(r"[a-z-]+", rest[0]):
+            found = command.get_command(CONTEXT, rest[0])
+            if found is None:
+                break
+            command = found
+            rest.pop(0)
+        if command is cli and rest and re.fullmatch(r"[a-z][a-z-]+", rest[0]):
+            wrong.append(f"{page}: deltasql {' '.join(words)}: no such command")
+        flags = {flag for param in command.params for flag in (*param.opts, *param.secondary_opts)} | {
+            "--help"
+        }
+        asked = [word.strip("[]().,;").partition("=")[0] for word in rest if word.strip("[").startswith("--")]
+        wrong += [f"{page}: deltasql {' '.join(words)}: {a}" for a in asked if a not in flags and a != "--"]
+    assert wrong == []
+
+
 def documented_views() -> dict[str, list[str]]:
     sections = re.split(r"^## ", (REFERENCE / "views.md").read_text("utf-8"), flags=re.MULTILINE)[1:]
     return {
@@ -70,6 +105,13 @@ def test_every_public_name_of_ours_is_on_the_python_page() -> None:
     text = (REFERENCE / "python.md").read_text("utf-8")
     ours = set(deltalakedb.__all__) - set(deltalake.__all__)
     assert [name for name in sorted(ours) if f"`{name}" not in text] == []
+
+
+def test_every_name_of_the_other_public_modules_is_on_the_python_page() -> None:
+    text = (REFERENCE / "python.md").read_text("utf-8")
+    models = [name for name, value in vars(deltalakedb.models).items() if inspect.isclass(value)]
+    names = {*models, *deltalakedb.aio.__all__, *deltalakedb.spark.__all__} - set(deltalake.__all__)
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
 
 
 @pytest.mark.parametrize(

@@ -91,11 +91,9 @@ def create_by_position(table_uri: str, schema: Any, *args: Any) -> None:
 
 
 class DeltaTable(deltalake.DeltaTable):
-    """A Delta table: ``deltalake``'s own for plain addresses, SQL-backed for ``deltasql://`` ones.
+    """A Delta table: ``deltalake``'s own for paths and URLs, SQL-backed for ``deltasql://`` addresses.
 
-    Stock's methods are a few lines of Python around ``self._table``; for a SQL-backed table that is a
-    `RawSqlTable`, so they are inherited. Only what stock hands to Rust, or what can be answered better from
-    SQL, is overridden.
+    It has every method of ``deltalake.DeltaTable``, with the same arguments, results and errors.
 
     Args:
         table_uri: A path, URL or ``deltasql://`` address.
@@ -108,6 +106,9 @@ class DeltaTable(deltalake.DeltaTable):
     Example:
         >>> DeltaTable("deltasql://sqlite//lake/meta.db?table=sales.orders").to_pandas()
     """
+
+    # Stock's methods are a few lines of Python around `self._table`, which is a `RawSqlTable` here, so they
+    # are inherited. Only what stock hands to Rust, or what SQL can answer better, is overridden.
 
     def __init__(
         self,
