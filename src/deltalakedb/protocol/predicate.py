@@ -107,6 +107,10 @@ def disjunction(operands: Iterable[Expr]) -> Expr:
     return FALSE if not flat else flat[0] if len(flat) == 1 else Or(flat)
 
 
+def conjuncts(expr: Expr) -> tuple[Expr, ...]:
+    return expr.operands if isinstance(expr, And) else (expr,)
+
+
 def _flat(operands: Iterable[Expr], kind: type[And | Or]) -> Iterator[Expr]:
     for operand in operands:
         if isinstance(operand, kind):
@@ -148,7 +152,7 @@ def part_about(expr: Expr, alias: str) -> Expr | None:
     """
     mine = [
         map_columns(part, lambda path: path[1:])
-        for part in (expr.operands if isinstance(expr, And) else (expr,))
+        for part in conjuncts(expr)
         if not isinstance(part, Unknown)
         and (columns := referenced_columns(part))
         and all(len(c) > 1 and c[0] == alias for c in columns)
