@@ -395,18 +395,13 @@ def _texts(array: pa.Array, missing: Mask, side: int) -> _Values:
     some = array.slice(0, 4 * _SAMPLE)
     if len(pc.unique(some)) <= max(2 * _SAMPLE, 1) and (listed := _listed(array, side)) is not None:
         return listed
-    bounds = array
-    lengths = pc.binary_length(array)
-    longest = pc.max(lengths).as_py()
-    least, most = _ends(array)
-    prefix = commonprefix([least, most])[:_MAX_PREFIX]
-    full = False
-    if side > 0 and longest >= _CUT:
+    bounds, full = array, False
+    least, most, prefix = _ends(array)
+    if side > 0 and pc.max(pc.binary_length(array)).as_py() >= _CUT:
         if len(prefix) + 8 > _KEPT:
             texts = [None if t is None else open_end(t, "string") for t in array.to_pylist()]
             bounds, full = pa.array(texts, pa.binary()), True
-            least, most = _ends(bounds)
-            prefix = commonprefix([least, most])[:_MAX_PREFIX]
+            least, most, prefix = _ends(bounds)
         else:
             most = open_end(most, "string")
     if missing.any():
@@ -433,9 +428,11 @@ def _listed(array: pa.Array, side: int) -> _Values | None:
     return _Values(Form.LIST, numbers, tail=tail, least=listed[0], most=listed[-1])
 
 
-def _ends(array: pa.Array) -> tuple[bytes, bytes]:
+def _ends(array: pa.Array) -> tuple[bytes, bytes, bytes]:
+    """The least and the greatest text, and the prefix that all have."""
     found = pc.min_max(array).as_py()
-    return found["min"], found["max"]
+    least, most = found["min"], found["max"]
+    return least, most, cast(bytes, commonprefix([least, most]))[:_MAX_PREFIX]
 
 
 def _text_images(array: pa.Array, skipped: int) -> tuple[Numbers, Numbers]:
