@@ -228,7 +228,6 @@ def _show_commit(cli: Invocation, found: TableCommit) -> None:
     else:
         changes = f"+{commit.num_added} -{commit.num_removed} files"
         by = f" by {commit.actor}" if commit.actor else ""
-        when = render.iso(commit.timestamp)
         click.echo(
             render.clean(
                 f"{when}  {name}  version {commit.version}  {commit.operation or '-'}  {changes}{by}"
