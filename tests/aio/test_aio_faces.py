@@ -25,7 +25,12 @@ FACES: dict[str, tuple[Any, Any]] = {
     "TxnLog": (aio.TxnLog, TxnLogReader),
 }
 #: not for users, or without an asynchronous form
-INSIDE = {("Transaction", "submit"), ("Transaction", "ready"), ("Transaction", "spark")}
+INSIDE = {
+    ("Transaction", "submit"),
+    ("Transaction", "ready"),
+    ("Transaction", "spark"),
+    ("Catalog", "watch"),
+}
 #: these hand back something that is awaited, iterated over or entered
 AT_ONCE = {
     "scan",
@@ -36,6 +41,7 @@ AT_ONCE = {
     "merge",
     "transaction",
     "snapshot",
+    "sql",
 }
 
 

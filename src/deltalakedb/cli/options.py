@@ -90,8 +90,8 @@ def _complete_table(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
     import threading
     from contextlib import suppress
 
-    logging.disable()
     names: list[str] = []
+    before = logging.root.manager.disable
 
     def look() -> None:
         with suppress(Exception):
@@ -99,8 +99,12 @@ def _complete_table(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
 
     # a server that does not answer must not hold up the shell
     looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    looking.join(_COMPLETION_SECONDS)
+    logging.disable()
+    try:
+        looking.start()
+        looking.join(_COMPLETION_SECONDS)
+    finally:
+        logging.disable(before)
     return sorted(name for name in names if name.startswith(incomplete))
 
 
