@@ -102,16 +102,23 @@ def require_query(sql: str) -> None:
         before, plain = plain, _PARENTHESES.sub(" ", plain)
     if ";" in plain.strip(" \t\r\n;"):
         raise QueryError("only one query can run at a time", suggestion="run them one after another")
-    words = {found.lower() for found in _WORD.findall(re.sub(r'"(?:[^"]|"")*"', " ", plain))}
-    if changes := words & _CHANGES:
-        raise QueryError(
-            f"`sql` only reads, and this statement has {min(changes).upper()}", suggestion=_READ_ONLY
-        )
+    if (verb := _verb(plain)) in _CHANGES:
+        raise QueryError(f"`sql` only reads, and this statement has {verb.upper()}", suggestion=_READ_ONLY)
     if word not in _QUERY_WORDS:
         raise QueryError(
             f"a query does not begin with {word.upper() or repr(sql.strip()[:10])}",
             suggestion=f"begin with one of {', '.join(sorted(_QUERY_WORDS)).upper()}; `sql` only reads",
         )
+
+
+def _verb(plain: str) -> str:
+    """The word that says what a statement does: the first one, or the one after WITH … AS or EXPLAIN."""
+    # names of common table expressions may be anything
+    text = re.sub(rf"{_NAME}\s+as\b", " ", plain, flags=re.IGNORECASE)
+    words = [found.lower() for found in _WORD.findall(text)]
+    if words and words[0] in ("with", "explain"):
+        return next((w for w in words[1:] if w in _CHANGES | _QUERY_WORDS - {"with"}), "")
+    return words[0] if words else ""
 
 
 def _chains(sql: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ import pytest
 from cli.conftest import PROGRAM, environment
 from cli.test_program import on_a_terminal
 from deltalakedb import Catalog, exceptions
+from deltalakedb.sql import require_query
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,6 +101,20 @@ def test_every_kind_of_value_can_be_shown(deltasql: Deltasql, orders: str) -> No
 def test_a_query_comes_from_a_pipe(deltasql: Deltasql, orders: str) -> None:
     assert deltasql("sql", stdin="SELECT count(*) AS n\nFROM sales.orders;\n").stdout == "n\n4\n"
     assert "the query is empty" in deltasql("sql", stdin="", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        'SELECT load, "update" FROM machines',
+        "WITH load AS (SELECT 1) SELECT * FROM load",
+        'WITH a AS (SELECT 1), "set" AS (SELECT 2) SELECT call FROM a',
+        "EXPLAIN SELECT commit FROM builds",
+        "-- drop it\nSELECT 'a;b';",
+    ],
+)
+def test_columns_may_be_named_like_statements(query: str) -> None:
+    require_query(query)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
