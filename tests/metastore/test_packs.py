@@ -111,6 +111,20 @@ def test_statistics_of_packs_are_those_of_the_json(database: Database, tmp_path:
     assert all(both[name][3:] == values for name, values in packed.items())
 
 
+@pytest.mark.parametrize("name", ["plain", "line\nfeed", "\n", "ж", "a b"])
+def test_lists_have_any_path(database: Database, tmp_path: Path, name: str) -> None:
+    made = bench(database, tmp_path)
+    made.commit(info("WRITE"), add("first", size=2**62), add(name, size=1), add("last", size=0))
+    found = files.scan_files(database, made.open(), ("path", "size", "dv_id", "partition_values"))
+    found.validate(full=True)
+    assert found.column("path").to_pylist() == ["first", name, "last"]
+    assert found.column("size").to_pylist() == [2**62, 1, 0]
+    assert found.column("dv_id").to_pylist() == [""] * 3
+    assert set(found.column("partition_values").to_pylist()) == {'{"day":"2024-01-01"}'}
+    empty = files.scan_files(database, made.open(0), ("path", "file_id"))
+    assert empty.to_pylist() == []
+
+
 def test_statistics_are_read_from_columns(database: Database, tmp_path: Path, small: None) -> None:
     made = bench(database, tmp_path)
     fill(made)

@@ -68,6 +68,7 @@ _PLAIN: Final = _IN_ROWS - {"remove_version", "deletion_timestamp", "num_records
 _AT_ONCE: Final = 20_000
 #: rows fetched at once
 PAGE: Final = 20_000
+#: the same of a list that is kept as a whole
 _LONG_PAGE: Final = 1 << 16
 #: with statistics, which may be long: of the first page, the least of any, and bytes of the others
 FIRST_PAGE: Final = 100
