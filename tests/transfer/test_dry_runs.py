@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 
-from deltalakedb import Catalog, DeltaTable, export_table, write_deltalake
+from deltalakedb import Catalog, DeltaTable, export_table, plan_import, write_deltalake
 from deltalakedb.exceptions import DeltaSqlError, TableFrozenError
+from deltalakedb.transfer.importing.options import EngineOptions
 from support.lake import files_below, ids, ids_of
 from support.mirrors import commit_file
+from support.sources import many_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -157,3 +159,14 @@ def test_a_repair_of_lost_files_takes_commits_of_others_over_if_they_are_allowed
     would = DeltaTable(uri).repair(dry_run=True)
     assert DeltaTable(uri).repair()["files_removed"] == would["files_removed"] != []
     assert ids_of(DeltaTable(uri)) == ids_of(deltalake.DeltaTable(root)) == [9]
+
+
+def test_the_dry_run_of_an_import_names_the_engine_and_why(tmp_path: Path) -> None:
+    source, uri = many_files(tmp_path / "source"), f"deltasql://sqlite/{tmp_path}/catalog.db?table=t"
+    plan = plan_import(str(source), uri)
+    assert (plan.engine, plan.engine_reason) == ("local", "no Spark cluster was named")
+    assert plan_import(str(source), uri, engine="local").engine_reason == "as asked for"
+
+
+def test_the_reason_for_an_engine_holds_no_secret() -> None:
+    assert EngineOptions(remote="sc://host/;token=secret").choose() == ("spark", "remote was given")

@@ -119,12 +119,8 @@ class EngineOptions:
         """The engine, and why: ``auto`` is this process unless a Spark session or cluster is named."""
         if self.engine != "auto":
             return self.engine, "as asked for"
-        for name in ("spark", "master", "remote"):
-            if (given := getattr(self, name)) is not None:
-                return "spark", f"{name}={given} was given" if isinstance(
-                    given, str
-                ) else "a session was given"
-        return "local", "no Spark session, master or server was named"
+        named = [n for n in ("spark", "master", "remote") if getattr(self, n) is not None]
+        return ("spark", f"{named[0]} was given") if named else ("local", "no Spark cluster was named")
 
     def start(self) -> LoadEngine:
         """The engine that is chosen; Spark is started if it is not running."""
