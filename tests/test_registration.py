@@ -244,13 +244,16 @@ def test_a_table_that_is_opened_again_by_its_root_stays_in_the_catalog(table_uri
     root = deltalakedb.DeltaTable(uri).table_uri
     with deltalakedb.register():
         write_deltalake(DeltaTable(root), ids(2), mode="append")
+        write_deltalake(root, ids(2), mode="append")
+    deltalakedb.write_deltalake(root, ids(2), mode="append")
+    with deltalakedb.register():
         assert handle_of(DeltaTable(str(root))) is None  # a text that has nothing to do with the catalog
     assert handle_of(DeltaTable(root)) is None
     deltalakedb.unregister()
     sent = pickle.loads(pickle.dumps(root))  # as in a process of Dask's
     assert sent == root
     write_deltalake(DeltaTable(sent), ids(3), mode="append")
-    assert commits_of(uri) == [("WRITE", "sql")] * 3
+    assert commits_of(uri) == [("WRITE", "sql")] * 5
 
 
 @sqlite

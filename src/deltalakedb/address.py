@@ -7,8 +7,9 @@ import os
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 from urllib.parse import quote, unquote_to_bytes
 
 from deltalakedb.exceptions import AddressError
@@ -184,9 +185,35 @@ class Address:
         return f"Address({self.to_uri()!r})"
 
 
+class TableUri(str):
+    """A table's root, which also knows its address.
+
+    Libraries open a table again by its ``table_uri``, in other processes too. If that opened the plain table,
+    they would commit past the catalog, so it opens the SQL-backed one; ``str(uri)`` is the root alone.
+    """
+
+    address: Address
+
+    @classmethod
+    def of(cls, root: str, address: Address) -> Self:
+        """The root of the table at an address."""
+        made = cls(root)
+        made.address = address
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (str(self), self.address)
+
+
+def _received(root: str, address: Address) -> TableUri:
+    """A `TableUri` from another process: its address must be understood here, too."""
+    import_module("deltalakedb.registration").register()
+    return TableUri.of(root, address)
+
+
 def is_deltasql(text_or_path: object) -> bool:
     """Whether something is meant as an address, well-formed or not; the URL of a database itself is not."""
-    if isinstance(text_or_path, Address):
+    if isinstance(text_or_path, Address | TableUri):
         return True
     if isinstance(text_or_path, os.PathLike):  # Path("deltasql://…") has lost a slash, yet is not a folder
         text_or_path = os.fspath(text_or_path)
@@ -283,8 +310,8 @@ def parse_address(text: str | os.PathLike[str] | Address) -> Address:
         >>> parse_address("deltasql://postgres/ada:s3cret@db.example.com/lake/meta/sales.orders")
         Address('deltasql://postgres/ada:***@db.example.com/lake/meta/sales.orders')
     """
-    if isinstance(text, Address):
-        return text
+    if isinstance(text, Address | TableUri):
+        return text if isinstance(text, Address) else text.address
     raw = os.fspath(text)
     if not isinstance(raw, str) or not raw:
         fault = "the address is empty or not text"

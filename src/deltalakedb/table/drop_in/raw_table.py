@@ -6,14 +6,14 @@ import inspect
 import json
 import os
 from functools import partial
-from importlib import import_module
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from arro3.core import RecordBatchReader, Table
 from deltalake._internal import RawDeltaTable
 
+from deltalakedb.address import TableUri
 from deltalakedb.exceptions import ArgumentTypeError
 from deltalakedb.metastore import registry
 from deltalakedb.mirror import checkpointer
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import deltalake
-
-    from deltalakedb.address import Address
 
 #: what delta-rs reports for a table that is opened without options
 _LOG_BUFFER_PER_CORE = 4
@@ -70,31 +68,6 @@ def _write(table: TableHandle, call: Call) -> None:
 
     # the schema follows from the data
     write_to(table, **{name: value for name, value in call.arguments.items() if name != "batch_schema"})
-
-
-class TableUri(str):
-    """A table's root, which also knows its address.
-
-    Libraries open a table again by its ``table_uri``, in other processes too. If that opened the plain table,
-    they would commit past the catalog, so it opens the SQL-backed one; ``str(uri)`` is the root alone.
-    """
-
-    address: Address
-
-    @classmethod
-    def of(cls, root: str, address: Address) -> Self:
-        made = cls(root)
-        made.address = address
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _received, (str(self), self.address)
-
-
-def _received(root: str, address: Address) -> TableUri:
-    """A `TableUri` from another process: its address must be understood here, too."""
-    import_module("deltalakedb.registration").register()
-    return TableUri.of(root, address)
 
 
 class RawSqlTable:

@@ -376,7 +376,7 @@ def write_table(
         if mode == "ignore":
             return None
         return _public(write_to(table_or_uri, arrow_source(data), mode=mode, predicate=predicate, **options))
-    address = parse_address(str(table_or_uri))
+    address = parse_address(table_or_uri)
     if mode == "ignore" and (table := open_existing(address, storage_options)) is not None:
         table.check_location(address.location)
         return None  # as in stock, the data is not looked at
