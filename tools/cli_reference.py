@@ -29,8 +29,8 @@ The catalog is that of `--catalog`, of the variable `DELTASQL_CATALOG`, or of th
 
 - Results go to stdout; notes, progress and logs go to stderr. On a terminal there is colour and a progress
   bar, in a pipe there are plain lines. `NO_COLOR=1` turns colour off.
-- With `--json` stdout holds exactly one document (`watch`: one for each commit). For an error it is an object with `error`, `message`,
-  `table`, `version`, `suggestion`, `transient` and `exit_code`.
+- With `--json` stdout holds exactly one document (`watch`: one for each commit). For an error
+  it is an object with `error`, `message`, `table`, `version`, `suggestion`, `transient` and `exit_code`.
 - Times are ISO 8601 in UTC.
 - Commands that only read never create a catalog.
 - Ctrl-C rolls back the operation in progress.
