@@ -85,11 +85,14 @@ def run_sql(
     except QueryError as error:
         if (missing := _missing_table(error)) is None:
             raise
+        # names with many dots, and for DataFusion the case of names, are only right if they are quoted
+        if (near := next((n for n in names if n.lower().endswith(missing.lower())), None)) is not None:
+            raise QueryError(
+                f"the query does not name the table {near} in a way that the engine understands",
+                suggestion=f'write it exactly so, in double quotes: "{near}"',
+            ) from error
         open_table(missing)  # the error suggests similar names
-        raise InvalidArgumentError(
-            f"the table {missing} is in the catalog, but the query does not name it exactly",
-            suggestion=f'write the name in double quotes: "{missing}"',
-        ) from error
+        raise
 
 
 def require_query(sql: str) -> None:
@@ -242,6 +245,8 @@ def _failed(error: Exception, datasets: Iterable[PlannedDataset] = ()) -> DeltaS
     lines = [line.strip() for line in str(error).splitlines()]
     text = _KIND.sub("", lines[0] if lines else "").strip() or "no details"
     hint = next((line for line in lines[1:] if line.startswith(("Did you mean", "Candidate bindings"))), None)
+    if "compound identifier" in text or "mbiguous reference to catalog" in text:
+        hint = "write the table's whole name in double quotes, dots included"
     parser = re.fullmatch(r'ParserError\("(.*)"\)', text)
     text = text if parser is None else parser[1]
     return QueryError(

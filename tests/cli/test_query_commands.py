@@ -171,6 +171,20 @@ def test_a_wrong_query_says_what_to_do(
     assert hint in f"{error['message']} {error['suggestion']}"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@SQLITE
+def test_names_may_have_any_number_of_dots(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, tmp_path: Path, engine: str
+) -> None:
+    with Catalog(catalog_uri) as catalog:
+        for name in ("a.b.c", "a.b.c.d", "temp.y", "select.from"):
+            catalog.write(name, pa.table({"id": [1]}), location=tmp_path / name)
+    for written in ("a.b.c", '"a.b.c"', '"a.b.c.d"', '"temp.y"', '"select"."from"'):
+        assert deltasql_json("sql", f"SELECT id FROM {written}", "--engine", engine) == [{"id": 1}]
+    error = deltasql("sql", "SELECT id FROM a.b.c.d", "--engine", engine, code=2).stderr
+    assert "in double quotes" in error
+
+
 @SQLITE
 def test_options_that_do_not_fit_are_wrong_usage(deltasql: Deltasql, orders: str) -> None:
     for words, fault in (
