@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import deltalake
 import polars as pl
 import polars.testing
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, convert_to_deltalake, write_deltalake
@@ -16,7 +18,8 @@ from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 import deltalakedb
-from deltalakedb.exceptions import TableExistsError
+import deltalakedb.address
+from deltalakedb.exceptions import TableExistsError, TableMissingError
 from deltalakedb.table.handle import handle_of
 from support.lake import ids, ids_of
 
@@ -40,6 +43,7 @@ def insides() -> list[Any]:
     return [
         vars(DeltaTable)["__init__"],
         vars(DeltaTable)["is_deltatable"],
+        deltalake.fs.DeltaStorageHandler.__init__,
         deltalake.table._create_deltalake,
         deltalake.writer.writer.write_deltalake_rust,  # type: ignore[attr-defined]
         deltalake.writer.convert_to._convert_to_deltalake,
@@ -188,3 +192,91 @@ def test_threads_register_side_by_side() -> None:
         thread.join()
     assert wrong == []
     assert insides() == before
+
+
+# --- libraries that write files themselves, and then commit them
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    with deltalakedb.register():
+        yield
+
+
+def commits_of(uri: str) -> list[tuple[str | None, str | None]]:
+    """Operation and origin of each commit, which must all have come through the catalog."""
+    address = deltalakedb.address.parse_address(uri)
+    with deltalakedb.Catalog(address.catalog) as catalog:
+        assert catalog.mirror.verify(address.table or "").ok
+        return [(c.operation, c.origin) for c in reversed(catalog.commits(address.table or ""))]
+
+
+@pytest.mark.usefixtures("registered")
+def test_the_file_handler_is_rooted_at_the_table_of_an_address(table_uri: TableUri, tmp_path: Path) -> None:
+    uri = table_uri("t")
+    root = pafs.PyFileSystem(deltalake.fs.DeltaStorageHandler(uri))  # before there is a table
+    with root.open_output_stream("one.parquet") as stream:
+        pq.write_table(ids(1), stream)
+    size = root.get_file_info("one.parquet").size
+    add = AddAction("one.parquet", size, {}, 0, True, '{"numRecords":1}')
+    create_table_with_add_actions(uri, deltalake.Schema.from_arrow(ids(1).schema), [add], "error", [])
+    table = DeltaTable(uri)
+    assert ids_of(table) == [1]
+    again = pafs.PyFileSystem(deltalake.fs.DeltaStorageHandler(uri, known_sizes={"one.parquet": size}))
+    assert pq.read_table("one.parquet", filesystem=again).num_rows == 1
+    plain = pafs.PyFileSystem(deltalake.fs.DeltaStorageHandler(str(tmp_path)))
+    assert plain.get_file_info("nothing.parquet").type == pafs.FileType.NotFound
+
+
+@sqlite
+@pytest.mark.usefixtures("registered")
+def test_the_files_of_a_new_table_need_a_location(table_uri: TableUri) -> None:
+    without = table_uri("t").partition("&location")[0]
+    with pytest.raises(TableMissingError):
+        deltalake.fs.DeltaStorageHandler(without)
+
+
+@sqlite
+def test_a_table_that_is_opened_again_by_its_root_stays_in_the_catalog(table_uri: TableUri) -> None:
+    """Dask opens tables so, and would commit to the log past the catalog."""
+    uri = table_uri("t")
+    deltalakedb.write_deltalake(uri, ids(1))
+    root = deltalakedb.DeltaTable(uri).table_uri
+    with deltalakedb.register():
+        write_deltalake(DeltaTable(root), ids(2), mode="append")
+        assert handle_of(DeltaTable(str(root))) is None  # a text that has nothing to do with the catalog
+    assert handle_of(DeltaTable(root)) is None
+    deltalakedb.unregister()
+    sent = pickle.loads(pickle.dumps(root))  # as in a process of Dask's
+    assert sent == root
+    write_deltalake(DeltaTable(sent), ids(3), mode="append")
+    assert commits_of(uri) == [("WRITE", "sql")] * 3
+
+
+@sqlite
+@pytest.mark.usefixtures("registered")
+def test_daft_writes_and_reads_by_address(table_uri: TableUri) -> None:
+    daft = pytest.importorskip("daft", reason="no daft allows pyarrow 26: pip install --no-deps daft==0.7.10")
+    uri = table_uri("t")
+    for number in (1, 2):
+        daft.from_pydict({"id": [number]}).write_deltalake(uri, mode="append")
+    daft.from_pydict({"id": [3]}).write_deltalake(uri, mode="overwrite")
+    assert daft.read_deltalake(uri).to_pydict() == {"id": [3]}
+    assert [origin for _, origin in commits_of(uri)] == ["sql"] * 3
+
+
+@sqlite
+@pytest.mark.usefixtures("registered")
+def test_dask_writes_by_address(table_uri: TableUri) -> None:
+    dask_deltatable = pytest.importorskip("dask_deltatable", reason="the extra dev is not installed")
+    import dask.dataframe as dd
+    import pandas as pd
+
+    uri = table_uri("t")
+    for first in (1, 3):
+        rows = dd.from_pandas(pd.DataFrame({"id": [first, first + 1]}), npartitions=2)
+        dask_deltatable.to_deltalake(uri, rows, mode="append")
+    assert ids_of(DeltaTable(uri)) == [1, 2, 3, 4]
+    assert [origin for _, origin in commits_of(uri)] == ["sql"] * 2
+    rows = dask_deltatable.read_deltalake(DeltaTable(uri).table_uri).compute()
+    assert sorted(rows["id"]) == [1, 2, 3, 4]

@@ -13,8 +13,9 @@ import deltalake.table
 import deltalake.transaction
 import deltalake.writer.convert_to
 import deltalake.writer.writer
+from deltalake.fs._base_handler import BaseDeltaStorageHandler
 
-from deltalakedb.fs import DeltaStorageHandler
+from deltalakedb.fs import DeltaStorageHandler, root_at
 from deltalakedb.query import register_table
 from deltalakedb.table.drop_in.delta_table import DeltaTable, by_address
 from deltalakedb.table.drop_in.functions import RUST
@@ -63,9 +64,9 @@ def register() -> Registration:
     """Let ``deltalake`` itself understand ``deltasql://`` addresses in this process, until it is closed.
 
     Afterwards ``deltalake.DeltaTable``, ``DeltaTable.create``, ``DeltaTable.is_deltatable``,
-    ``write_deltalake``, ``convert_to_deltalake`` and ``create_table_with_add_actions`` accept them, wherever
-    they were imported before, and so do libraries that use them: ``polars.scan_delta("deltasql://…")``.
-    Everything else works as before.
+    ``write_deltalake``, ``convert_to_deltalake``, ``create_table_with_add_actions`` and
+    ``deltalake.fs.DeltaStorageHandler`` accept them, wherever they were imported before. So do libraries that
+    use them: Polars reads and writes by address, and so do Daft and Dask. Everything else works as before.
 
     Returns:
         A context manager: leaving its block ends this registration, and no other.
@@ -95,9 +96,23 @@ def _change() -> None:
     # imported write_deltalake or DeltaTable before has the same objects, which now come by here.
     kind = deltalake.table.DeltaTable
     _replace(kind, "__init__", DeltaTable.__init__)
+    _replace(BaseDeltaStorageHandler, "__init__", _handle_files(BaseDeltaStorageHandler.__init__))
     _replace(kind, "is_deltatable", staticmethod(by_address(kind.is_deltatable, DeltaTable.is_deltatable)))
     for (module, name), function in RUST.items():
         _replace(module, name, function)
+
+
+def _handle_files(stock: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(stock)
+    def init(
+        self: Any,
+        table_uri: str,
+        options: dict[str, str] | None = None,
+        known_sizes: dict[str, int] | None = None,
+    ) -> None:
+        stock(self, *root_at(table_uri, options), known_sizes)
+
+    return init
 
 
 @functools.cache

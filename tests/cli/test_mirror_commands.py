@@ -265,9 +265,9 @@ def test_resolve_asks_first_and_keeps_theirs(
     assert (plan["dry_run"], plan["theirs"], plan["ours"], plan["lost"]) == (True, [2], {"2": 3}, {})
     (ours,) = plan["commits"]
     assert (ours["version"], ours["operation"]) == (2, "WRITE")
-    assert ours["timestamp"].endswith("Z")
+    assert ours["committed_at"].endswith("Z")
     told = deltasql("mirror", "resolve", "t", "--keep-theirs", "--dry-run").stdout
-    assert f"our version 2 (WRITE, {ours['timestamp']}, {ours['txn_uuid']}) would become version 3" in told
+    assert f"our version 2 (WRITE, {ours['committed_at']}, {ours['txn_uuid']}) would become version 3" in told
     assert outside_ids(root) == [0, 1, 77]
     done = deltasql_json("mirror", "resolve", "t", "--keep-theirs", "--yes")
     assert (done["theirs"], done["ours"], done["lost"]) == ([2], {"2": 3}, {})

@@ -104,7 +104,7 @@ def test_a_look_at_a_resolution_names_every_commit(catalog: Catalog, root: Path)
     assert (foretold.theirs, foretold.ours, foretold.dry_run) == ((2,), {3: 3}, True)
     assert "gone" in foretold.lost[2]
     assert [(c.version, c.operation) for c in foretold.commits] == [(2, "DELETE"), (3, "WRITE")]
-    assert [c.timestamp for c in foretold.commits] == [waiting[2].committed_at, waiting[3].committed_at]
+    assert [c.committed_at for c in foretold.commits] == [waiting[2].committed_at, waiting[3].committed_at]
     assert all(uuid.UUID(c.txn_uuid) for c in foretold.commits)
     assert ids_of(catalog.table("t")) == [1, 5]
     assert catalog.describe("t").head.version == 3

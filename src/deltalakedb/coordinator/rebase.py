@@ -77,13 +77,13 @@ class CommitSummary:
     Attributes:
         version: Its version before.
         operation: What it did.
-        timestamp: When, in epoch milliseconds.
+        committed_at: When, in epoch milliseconds.
         txn_uuid: The id of its transaction, which it keeps.
     """
 
     version: int
     operation: str | None
-    timestamp: int | None
+    committed_at: int | None
     txn_uuid: str
 
 

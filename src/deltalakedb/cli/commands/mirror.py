@@ -348,7 +348,7 @@ def resolve(cli: Invocation, catalog: Catalog, name: str, allow_split: bool, dry
 
 
 def _resolved(name: str, done: Resolved) -> dict[str, Any]:
-    commits = [asdict(c) | {"timestamp": render.iso(c.timestamp)} for c in done.commits]
+    commits = [asdict(c) | {"committed_at": render.iso(c.committed_at)} for c in done.commits]
     return {"table": name, **asdict(done), "commits": commits}
 
 
@@ -360,7 +360,7 @@ def _view_resolved(done: Resolved, title: str) -> Iterator[Item]:
     )
     yield f"{render.many(len(done.theirs), 'commit')} of other writers {verb}."
     for ours in done.commits:
-        when = render.iso(ours.timestamp) or "at an unknown time"
+        when = render.iso(ours.committed_at) or "at an unknown time"
         operation = ours.operation or "unknown operation"
         what = f"our version {ours.version} ({operation}, {when}, {ours.txn_uuid})"
         if (why := done.lost.get(ours.version)) is not None:

@@ -123,6 +123,8 @@ class DeltaTable(deltalake.DeltaTable):
             if given:
                 note = f"The {name!r} parameter is deprecated and ignored."
                 warnings.warn(note, DeprecationWarning, stacklevel=2)
+        # the `table_uri` of a SQL-backed table opens that table again, and not its log
+        table_uri = getattr(table_uri, "address", table_uri)
         if _is_deltasql(table_uri):
             from deltalakedb.table.handle import TableHandle
 

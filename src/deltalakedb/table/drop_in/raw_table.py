@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import os
+from importlib import import_module
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 from arro3.core import RecordBatchReader, Table
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import deltalake
+
+    from deltalakedb.address import Address
 
 #: what delta-rs reports for a table that is opened without options
 _LOG_BUFFER_PER_CORE = 4
@@ -85,6 +88,31 @@ def _write(table: TableHandle, call: Call) -> None:
     write_to(table, **{name: value for name, value in call.arguments.items() if name != "batch_schema"})
 
 
+class TableUri(str):
+    """A table's root, which also knows its address.
+
+    Libraries open a table again by its ``table_uri``, in other processes too. If that opened the plain table,
+    they would commit past the catalog, so it opens the SQL-backed one; ``str(uri)`` is the root alone.
+    """
+
+    address: Address
+
+    @classmethod
+    def of(cls, root: str, address: Address) -> Self:
+        made = cls(root)
+        made.address = address
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _received, (str(self), self.address)
+
+
+def _received(root: str, address: Address) -> TableUri:
+    """A `TableUri` from another process: its address must be understood here, too."""
+    import_module("deltalakedb.registration").register()
+    return TableUri.of(root, address)
+
+
 class RawSqlTable:
     """Has the methods of delta-rs's ``RawDeltaTable``, so that stock's own Python code runs on it.
 
@@ -122,7 +150,7 @@ class RawSqlTable:
         return registry.find(table.database, table.name).head.version if table.is_live else table.version
 
     def table_uri(self) -> str:
-        return url_of(self.handle.row.location)
+        return TableUri.of(url_of(self.handle.row.location), self.handle.address)
 
     def table_config(self) -> tuple[bool, int, bool]:
         return False, _LOG_BUFFER_PER_CORE * (os.cpu_count() or 1), False
