@@ -12,7 +12,6 @@ import click
 from deltalakedb.cli import render
 from deltalakedb.cli.context import Invocation, is_location
 from deltalakedb.cli.options import CHANGING, PAIR, TIME, command, flag, option, table_command
-from deltalakedb.cli.schema_text import read_schema
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -169,6 +168,8 @@ def alter(
       deltasql alter sales.orders --add-constraint 'positive=amount > 0'
     """
     import deltalake
+
+    from deltalakedb.cli.schema_text import read_schema
 
     schema = read_schema(",".join(columns)) if columns else None
     done = catalog.alter_table(
