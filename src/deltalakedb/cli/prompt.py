@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -118,7 +117,7 @@ def _use_readline(complete: Any) -> Path | None:
     except ImportError:
         return None
     readline.set_completer(complete)
-    readline.set_completer_delims(re.sub(r"[._]", "", " \t\n\"'`;,()=<>+-*/"))
+    readline.set_completer_delims(" \t\n\"'`;,()=<>+-*/")
     readline.parse_and_bind("tab: complete")
     state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
     path = Path(state) / "deltasql" / "history"
