@@ -30,7 +30,7 @@ from deltalakedb.protocol.txn_log import iso_time
 from deltalakedb.retry import RETRIED, Retries
 from deltalakedb.settings import Config, as_config, use_config
 from deltalakedb.table import alter
-from deltalakedb.table.arguments import checked_number, instant_ms, predicate_of
+from deltalakedb.table.arguments import checked_number, epoch_ms, instant_ms, predicate_of
 from deltalakedb.table.drop_in.delta_table import DeltaTable, table_of
 from deltalakedb.table.handle import TableHandle, require_handle
 from deltalakedb.table.locations import ROOT_SETTING, normal_location
@@ -543,7 +543,7 @@ class Catalog:
         Args:
             name: The table.
             to: A version, or a time as a datetime or in ISO 8601, UTC unless it has a zone.
-            ignore_missing_files: Restore what is left if a vacuum has deleted files of that version.
+            ignore_missing_files: Restore the files that are left if some of that version were deleted.
             protocol_downgrade_allowed: Also restore the protocol, if it was raised since.
             dry_run: Run all checks and count, but commit nothing.
         """
@@ -555,10 +555,12 @@ class Catalog:
                 drift.require_no_foreign_commits(
                     self._database, handle.row, handle.root.options, danger=danger
                 )
+            if isinstance(to, str | datetime):
+                to = self.log(name).version_at(epoch_ms(to))  # refuses a time before the first version
             done = restore(
                 handle,
-                to.isoformat() if isinstance(to, datetime) else to,
-                ignore_missing_files=ignore_missing_files,
+                to,
+                skip_missing_files=ignore_missing_files,
                 protocol_downgrade_allowed=protocol_downgrade_allowed,
                 dry_run=dry_run,
             )

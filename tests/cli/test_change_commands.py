@@ -237,6 +237,39 @@ def test_an_older_version_is_restored_as_its_dry_run_says(
     )
 
 
+def test_a_restore_leaves_out_files_that_were_deleted(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, orders: str, catalog_uri: str
+) -> None:
+    deltasql("write", orders, "o.csv", "--mode", "overwrite")
+    deltasql("vacuum", orders, "--retention-hours", "0", "--no-check", "--yes")
+    back = ("restore", orders, "--to", "1", "--ignore-missing-files")
+    would = deltasql_json(*back, "--dry-run")
+    done = deltasql_json(*back, "--yes")
+    assert would | {"dry_run": False} == done
+    assert done["num_restored"] == 0
+    assert rows(catalog_uri, orders) == []
+
+
+def test_a_time_before_the_first_version_is_not_restored(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, orders: str
+) -> None:
+    before = deltasql_json("show", orders)["version"]
+    assert "2020-01-01" in deltasql("restore", orders, "--to", "2020-01-01", "--yes", code=1).stderr
+    assert deltasql_json("show", orders)["version"] == before
+
+
+def test_creating_checks_what_it_is_given(deltasql: Deltasql, orders: str) -> None:
+    schema = ("--schema", "a:long")
+    deltasql("create", orders, *schema, "--if-not-exists")
+    for dry in ((), ("--dry-run",)):
+        text = deltasql("create", "c", *schema, "--partition-by", "b", "--location", "c", *dry, code=2).stderr
+        assert "'b' is not in the schema: a" in text
+    text = deltasql("create", "c", "--from-parquet", "o.csv", "--location", "c", code=2).stderr
+    assert "o.csv is not a Parquet file" in text
+    text = deltasql("vacuum", orders, "--retention-hours", "0", "--dry-run", code=2).stderr
+    assert "pass --no-check if" in text
+
+
 def test_they_run_as_a_program(program: Program, tmp_path: Path) -> None:
     Path("o.csv").write_text(CSV)
     assert "Created a catalog" in program("init", "--root", str(tmp_path / "lake")).stdout

@@ -101,11 +101,8 @@ def test_undoing_refuses_what_was_never_imported(
 def test_leaving_in_place_does_what_its_dry_run_says(
     deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str, tmp_path: Path
 ) -> None:
-    with Catalog(catalog_uri, config={"publish": {"mode": "background"}}) as catalog:
+    with Catalog(catalog_uri, config={"publish": {"mode": "off"}}) as catalog:
         catalog.write("t", ids(1), location=tmp_path / "t")
-    with Catalog(catalog_uri) as catalog, catalog._database.write() as session:
-        session.run("UPDATE dl_outbox SET state = 'pending', published_at = NULL")
-        session.run("UPDATE dl_mirror SET published_version = -1")
     leave = ("export", "t", "--in-place")
     would = deltasql_json(*leave, "--dry-run")
     shown = deltasql(*leave, "--dry-run").stdout

@@ -61,7 +61,7 @@ class Invocation(Output):
                 return default
             raise click.UsageError(
                 "no catalog is named: use --catalog deltasql://sqlite//path/meta.db, set DELTASQL_CATALOG, "
-                'or write catalog = "deltasql://…" into deltasql.toml'
+                'or set uri = "deltasql://…" below [catalog] in deltasql.toml'
             )
         if _NAME.fullmatch(self.catalog):
             return self.settings().catalog_address(self.catalog)

@@ -135,10 +135,16 @@ _COMMANDS = (
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")
 
 
+#: an argument in Python, and the option that does the same
+_ARGUMENT = re.compile(r"\b\w+=(?:'\w+'|\w*)(?:, '\w+'| or '\w+')* \(`?(--[^`)]+)`?\)")
+
+
 def _in_commands(suggestion: str | None) -> str | None:
-    for python, command in _COMMANDS if suggestion else ():
-        suggestion = (suggestion or "").replace(python, command)
-    return suggestion
+    if suggestion is None:
+        return None
+    for python, command in _COMMANDS:
+        suggestion = suggestion.replace(python, command)
+    return _ARGUMENT.sub(r"\1", suggestion)
 
 
 def _similar_command(error: click.UsageError) -> str | None:

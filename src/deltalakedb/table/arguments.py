@@ -211,6 +211,11 @@ def checked_number(value: Any, what: str) -> int:
 def epoch_ms(when: str | datetime) -> int:
     """A time as epoch milliseconds; one without a zone is UTC."""
     read = _parsed(when) if isinstance(when, str) else when
+    if not isinstance(read, datetime):
+        raise ArgumentTypeError(
+            f"a time is a datetime or an ISO 8601 text, not {when!r}",
+            suggestion="write it as 2026-11-15T12:00:00Z",
+        )
     if read.tzinfo is None:
         read = read.replace(tzinfo=UTC)
     return int(read.timestamp() * 1000)

@@ -54,11 +54,13 @@ def restore(
     protocol_downgrade_allowed: bool = False,
     commit_properties: deltalake.CommitProperties | None = None,
     hooks: Hooks = DEFAULT_HOOKS,
+    skip_missing_files: bool = False,
     dry_run: bool = False,
 ) -> Restored:
     """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock.
 
-    A dry run makes all checks, and commits nothing.
+    With ``ignore_missing_files`` missing files are added back all the same, as in stock; with
+    ``skip_missing_files`` they are left out. A dry run makes all checks, and commits nothing.
     """
     now = table.snapshot
     # identity columns stay refused: their values must never be assigned twice
@@ -74,7 +76,10 @@ def restore(
         )
     source = table.source_at(version)
     back, away = _difference(table, source)
-    if not ignore_missing_files:
+    if skip_missing_files:
+        gone = set(missing_files(table.root, [a.path for a in back]))
+        back = [a for a in back if a.path not in gone]
+    elif not ignore_missing_files:
         _require_files(table, version, back)
     done = Restored(source, back, away)
     if dry_run:

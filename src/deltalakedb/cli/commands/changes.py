@@ -270,7 +270,7 @@ class _VersionOrTime(click.ParamType[Any]):
     required=True,
     help="A version, or a time in ISO 8601, UTC unless it has a zone.",
 )
-@flag("--ignore-missing-files", "Restore what is left if files of that version were deleted.")
+@flag("--ignore-missing-files", "Leave out files of that version that were deleted.")
 def restore(
     cli: Invocation, catalog: Catalog, name: str, to: Any, ignore_missing_files: bool, dry_run: bool
 ) -> None:

@@ -259,8 +259,6 @@ def create_table(
         schema, columns = _columns(cli, text, parquet, like)
         if partition_by is not None:
             columns = [c.strip() for c in partition_by.split(",") if c.strip()]
-        if where is None and catalog.root is None:
-            raise click.UsageError("no location is given: pass --location DIR, or set catalog.root")
         there = catalog.find(name)
         if there is not None and not if_not_exists:
             raise TableExistsError(
@@ -268,6 +266,12 @@ def create_table(
                 table=name,
                 version=there.head.version,
                 suggestion="choose another name, or pass --if-not-exists",
+            )
+        if there is None and where is None and catalog.root is None:
+            raise click.UsageError("no location is given: pass --location DIR, or set catalog.root")
+        if unknown := [c for c in columns or () if c not in _names(schema)]:
+            raise click.UsageError(
+                f"the partition column {unknown[0]!r} is not in the schema: {', '.join(_names(schema))}"
             )
         if there is None and dry_run:
             from deltalakedb.table.write.write import split_options
@@ -301,6 +305,12 @@ def create_table(
     cli.show(document, [line, (f"  address: {uri}", "dim")] if created else line, [uri])
 
 
+def _names(schema: Any) -> list[str]:
+    """The columns of a schema of Delta or Arrow."""
+    fields = schema.fields if hasattr(schema, "fields") else schema
+    return [field.name for field in fields]
+
+
 def _columns(
     cli: Invocation, text: str | None, parquet: str | None, like: str | None
 ) -> tuple[Any, list[str] | None]:
@@ -312,9 +322,13 @@ def _columns(
     if text is not None:
         return deltalake.Schema.from_json(read_schema(text).to_json()), None
     if parquet is not None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        return pq.read_schema(parquet).remove_metadata(), None
+        try:
+            return pq.read_schema(parquet).remove_metadata(), None
+        except pa.ArrowInvalid as error:
+            raise click.UsageError(f"{parquet} is not a Parquet file") from error
     with cli.open_tables([like or ""]) as (catalog, names):
         metadata = catalog.log(names[0]).snapshot().metadata
     return deltalake.Schema.from_json(metadata.schema_string), list(metadata.partition_columns)

@@ -170,7 +170,10 @@ def plan_vacuum(
     if enforce and retention < shortest:
         raise InvalidArgumentError(
             "Generic error: Invalid retention period, minimum retention for vacuum is configured to be "
-            f"greater than {shortest // _HOUR_MS} hours, got {retention // _HOUR_MS} hours"
+            f"greater than {shortest // _HOUR_MS} hours, got {retention // _HOUR_MS} hours",
+            table=table.name,
+            suggestion="pass enforce_retention_duration=False (`--no-check`) if nobody needs files of "
+            "older versions any more",
         )
     clock = checked_clock(table.database, table.name, table.root.store, dry_run=dry_run)
     cutoff = clock.now - retention
