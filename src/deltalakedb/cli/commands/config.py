@@ -152,7 +152,7 @@ def init(cli: Invocation, file: str | None, user: bool, dry_run: bool) -> None:
         raise click.UsageError(f"{path} must end in .toml: `config init` writes TOML")
     if cli.catalog is not None:
         if parse_address(cli.catalog).is_table:
-            raise click.UsageError("--catalog needs the address of a catalog, got that of a table")
+            raise click.UsageError("--catalog needs a catalog's address, got a table's")
         if "${" in cli.catalog and file is None and not user:
             raise click.UsageError(
                 "deltasql.toml in the current folder must not refer to variables (${…}): pass --user or FILE"
