@@ -1,4 +1,4 @@
-"""A SQL-backed metadata plane for Delta Lake: the names of ``deltalake``, plus catalogs.
+"""Delta Lake with its transaction log in a database: the names of ``deltalake``, plus catalogs.
 
 Example:
     >>> from deltalakedb import DeltaTable, write_deltalake

@@ -28,11 +28,15 @@ VIEW_PREFIX: Final = "dl_v_"
 _TABLE_NAMES: Final = "SELECT name FROM dl_v_tables ORDER BY name"
 _SHOW_TABLES: Final = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
 #: string literals and comments, which name nothing
-_LITERALS_AND_COMMENTS: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/", re.DOTALL)
+_LITERALS_AND_COMMENTS: Final = re.compile(r"'[^']*(?:'|$)|--[^\n]*|/\*.*?(?:\*/|$)", re.DOTALL)
 _NAME: Final = r'(?:"(?:[^"]|"")+"|[^\W\d]\w*)'
 _NAMES: Final = re.compile(rf"{_NAME}(?:\s*\.\s*{_NAME})*")
 _PARENTHESES: Final = re.compile(r"\([^()]*\)")
 _WORD: Final = re.compile(r"[^\W\d]\w*")
+_PART: Final = re.compile(_NAME)
+#: the name of a common table expression
+_NAMED_AS: Final = re.compile(r'(?:"[^"]*"|\b[^\W\d]\w*)\s+as\b', re.IGNORECASE)
+_PARSER_ERROR: Final = re.compile(r'ParserError\("(.*)"\)')
 _QUERY_WORDS: Final = frozenset(
     {"select", "with", "values", "from", "table", "explain", "describe", "desc", "show", "summarize", "pivot",
      "unpivot"}
@@ -117,8 +121,7 @@ def require_query(sql: str) -> None:
 def _verb(plain: str) -> str:
     """The word that says what a statement does: the first one, or the one after WITH … AS or EXPLAIN."""
     # leave out the names of common table expressions, which may be any word
-    text = re.sub(rf"{_NAME}\s+as\b", " ", plain, flags=re.IGNORECASE)
-    words = [found.lower() for found in _WORD.findall(text)]
+    words = [found.lower() for found in _WORD.findall(_NAMED_AS.sub(" ", plain))]
     if words and words[0] in ("with", "explain"):
         return next((w for w in words[1:] if w in _CHANGES | _QUERY_WORDS - {"with"}), "")
     return words[0] if words else ""
@@ -127,9 +130,7 @@ def _verb(plain: str) -> str:
 def _dotted_names(sql: str) -> Iterator[str]:
     """Every dotted name in a query, and its prefixes: a column may follow a table's name."""
     for chain in _NAMES.findall(_LITERALS_AND_COMMENTS.sub(" ", sql)):
-        parts = [
-            part[1:-1].replace('""', '"') if part[0] == '"' else part for part in re.findall(_NAME, chain)
-        ]
+        parts = [part[1:-1].replace('""', '"') if part[0] == '"' else part for part in _PART.findall(chain)]
         for end in range(len(parts), 0, -1):
             yield ".".join(parts[:end])
 
@@ -252,7 +253,7 @@ def _failed(error: Exception, datasets: Iterable[PlannedDataset] = ()) -> DeltaS
     hint = next((line for line in lines[1:] if line.startswith(("Did you mean", "Candidate bindings"))), None)
     if "compound identifier" in text or "mbiguous reference to catalog" in text:
         hint = "write the table's whole name in double quotes, dots included"
-    parser = re.fullmatch(r'ParserError\("(.*)"\)', text)
+    parser = _PARSER_ERROR.fullmatch(text)
     text = text if parser is None else parser[1]
     return QueryError(
         f"the query failed: {text[0].lower()}{text[1:]}".rstrip("!."),

@@ -239,18 +239,19 @@ def test_migrate_upgrades_an_older_catalog(
     deltasql: Deltasql, deltasql_json: DeltasqlJson, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deltasql("init")
-    (first, *_) = migrations.migrations()
+    known = migrations.migrations()
+    later = len(known) + 1
     statements = tuple(parse_statements("-- name: notes\nCREATE TABLE dl_notes (note TEXT);\n"))
-    steps = (first, migrations.Migration(2, "notes", statements))
+    steps = (*known, migrations.Migration(later, "notes", statements))
     monkeypatch.setattr(migrations, "migrations", lambda: steps)
     monkeypatch.setenv("DELTASQL_CATALOG__AUTO_MIGRATE", "false")
     assert "deltasql migrate" in deltasql("list", code=1).stderr
     would = deltasql_json("migrate", "--dry-run")
-    assert (would["schema_version"], would["target_version"]) == (1, 2)
+    assert (would["schema_version"], would["target_version"]) == (later - 1, later)
     assert "1 migration would be applied" in deltasql("migrate", "--dry-run").stdout
     done = deltasql_json("migrate")
-    assert done["migrations"] == would["migrations"] == [{"number": 2, "title": "notes"}]
-    assert done["schema_version"] == 2
+    assert done["migrations"] == would["migrations"] == [{"number": later, "title": "notes"}]
+    assert done["schema_version"] == later
     assert deltasql_json("list")["tables"] == []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import sys
 from collections import Counter
 from contextlib import contextmanager
 from functools import cache, reduce
@@ -68,6 +69,7 @@ def quick_settings(folder: Path) -> dict[str, str]:
 def attached(port: int, secret: str) -> Any:
     """A driver in this process over the Java of another, for a child that would need its own otherwise."""
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession

@@ -250,7 +250,7 @@ def test_a_query_for_a_data_table_is_answered_with_the_way_to_its_rows(lake: Cat
             query(f"SELECT * FROM {text}")
         assert caught.value.table == "sales.orders"
         assert "deltasql sql" in (caught.value.suggestion or "")
-        assert "QueryBuilder" in (caught.value.suggestion or "")
+        assert "Catalog.sql" in (caught.value.suggestion or "")
     assert lake.query("SELECT name FROM dl_v_tables WHERE name = ?", ["sales.orders"]).num_rows == 1
 
 

@@ -132,6 +132,9 @@ _COMMANDS = (
 )
 
 
+_UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")
+
+
 def _in_commands(suggestion: str | None) -> str | None:
     for python, command in _COMMANDS if suggestion else ():
         suggestion = (suggestion or "").replace(python, command)
@@ -140,7 +143,7 @@ def _in_commands(suggestion: str | None) -> str | None:
 
 def _similar_command(error: click.UsageError) -> str | None:
     """What an unknown command may be meant to be."""
-    unknown = re.match(r"No such command '(.*)'", error.message)
+    unknown = _UNKNOWN_COMMAND.match(error.message)
     if unknown is None or error.ctx is None or not isinstance(group := error.ctx.command, click.Group):
         return None
     near = difflib.get_close_matches(unknown[1], group.list_commands(error.ctx), n=3)

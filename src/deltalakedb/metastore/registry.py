@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.engines.base import Row, Session, SessionSource
 
+_QUOTES = re.compile('["`]')
+_NAMES = re.compile(r"[\w.]+")
 #: the tables with rows of one table, except its files, in the order in which they are deleted
 _TABLES = (
     "dl_domains", "dl_txns", "dl_metadata", "dl_protocol", "dl_vacuumed", "dl_outbox", "dl_commit_bytes",
@@ -123,10 +125,10 @@ def query(database: SessionSource, session: Session, sql: str, params: Sequence[
     try:
         return session.query(sql, params)
     except CatalogError as error:
+        named = f" {' '.join(_NAMES.findall(_QUOTES.sub('', sql.lower())))} "
         # another session: Postgres answers nothing more in one that failed
         for (name,) in database.rows(database.sql("tables", "names")):
-            written = r'["`]?\.["`]?'.join(map(re.escape, name.split(".")))
-            if re.search(rf"(?<![\w.]){written}(?!\w)", sql, re.IGNORECASE):
+            if f" {name.lower()} " in named:
                 raise InvalidArgumentError(
                     f"{name} is a data table: only the views of the catalog can be queried here, dl_v_files "
                     "for example",

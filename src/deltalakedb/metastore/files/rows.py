@@ -61,7 +61,7 @@ MORE: Final = {
 }
 _DETAILS: Final = ("file_id", "deletion_vector", "more", "remove_action")
 #: a commit of so many files is packed by its writer
-PACK_MIN: Final = 1_024
+PACK_MIN: Final = 256
 #: ids of one block of statistics
 BLOCK_SIZE: Final = 4_096
 #: and about so many bytes of their JSON, unless one file has more

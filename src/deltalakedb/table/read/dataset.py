@@ -270,7 +270,8 @@ class PlannedDataset(ds.FileSystemDataset):  # type: ignore[misc]  # pyarrow has
 
 
 _PLAIN_NAME: Final = re.compile(r"[^\W\d]\w*")
-_TEXT: Final = r'"(?:[^"\\]|\\.)*"'
+_UNCLOSED: Final = r'"(?:[^"\\]|\\.)*'
+_TEXT: Final = _UNCLOSED + '"'
 _NUMBER: Final = r"-?\d+(?:\.\d+)?"
 _TIME: Final = r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d(?:\.\d+)?Z?)?"
 _COMPARISON: Final = re.compile(rf"(\w+) (==|!=|<=|>=|<|>) ({_TEXT}|{_TIME}|{_NUMBER})")
@@ -279,7 +280,10 @@ _MEMBERSHIP: Final = re.compile(
     r"if_else\(is_valid\((\w+)\), is_in\(\1, \{value_set=[^:\[]+(?:\[\w+\])?:\[([^\]]*)\], "
     r"null_matching_behavior=MATCH\}\), null\[bool\]\)"
 )
-_JOINED: Final = re.compile(rf"{_TEXT}|[()]| (?:and|or) ")
+_JOINED: Final = re.compile(rf'{_UNCLOSED}(?:"|$)|[()]| (?:and|or) ')
+_PLAIN: Final = re.compile(f"{_TIME}|{_NUMBER}")
+_NUMBER_ALONE: Final = re.compile(_NUMBER)
+_ESCAPE: Final = re.compile(r"\\(.)")
 _ESCAPED: Final = {'"': '"', "\\": "\\", "n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -291,7 +295,7 @@ def pushed_down(text: str) -> str | None:
     """
     if found := _MEMBERSHIP.fullmatch(text):
         values = [value.strip() for value in found[2].split(",")]
-        known = all(re.fullmatch(f"{_TIME}|{_NUMBER}", value) for value in values)
+        known = all(_PLAIN.fullmatch(value) for value in values)
         return f'"{found[1]}" IN ({", ".join(map(_sql_literal, values))})' if known else None
     if found := _NULLNESS.fullmatch(text):
         return f'"{found[2]}" IS {"NOT " if found[1] == "is_valid" else ""}NULL'
@@ -299,7 +303,7 @@ def pushed_down(text: str) -> str | None:
         return None
     inner = text[1:-1]
     if found := _COMPARISON.fullmatch(inner):
-        if any(escape not in _ESCAPED for escape in re.findall(r"\\(.)", found[3])):
+        if any(escape not in _ESCAPED for escape in _ESCAPE.findall(found[3])):
             return None
         return f'"{found[1]}" {found[2].replace("==", "=")} {_sql_literal(found[3])}'
     depth = 0
@@ -316,6 +320,6 @@ def pushed_down(text: str) -> str | None:
 
 def _sql_literal(text: str) -> str:
     if text.startswith('"'):
-        text = re.sub(r"\\(.)", lambda escape: _ESCAPED[escape[1]], text[1:-1]).replace("'", "''")
+        text = _ESCAPE.sub(lambda escape: _ESCAPED[escape[1]], text[1:-1]).replace("'", "''")
         return f"'{text}'"
-    return text if re.fullmatch(_NUMBER, text) else f"'{text}'"
+    return text if _NUMBER_ALONE.fullmatch(text) else f"'{text}'"
