@@ -1,4 +1,4 @@
-"""SQL over the data tables and the metadata views of a catalog, by DuckDB or DataFusion; it only reads."""
+"""Read-only SQL over the data tables and metadata views of a catalog, run by DuckDB or DataFusion."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from deltalakedb.table.transaction import CatalogTransaction
 
 SqlEngine = Literal["auto", "duckdb", "datafusion"]
-#: the views that queries may name, by the prefix of their names
+#: the prefix of the metadata views that queries may name
 VIEW_PREFIX: Final = "dl_v_"
 _TABLE_NAMES: Final = "SELECT name FROM dl_v_tables ORDER BY name"
 _SHOW_TABLES: Final = re.compile(r"\s*show\s+tables\s*;?\s*", re.IGNORECASE)
-#: texts and comments, in which names do not count
-_TEXTS: Final = re.compile(r"'[^']*(?:'|$)|--[^\n]*|/\*.*?(?:\*/|$)", re.DOTALL)
+#: string literals and comments, which name nothing
+_LITERALS_AND_COMMENTS: Final = re.compile(r"'[^']*(?:'|$)|--[^\n]*|/\*.*?(?:\*/|$)", re.DOTALL)
 _NAME: Final = r'(?:"(?:[^"]|"")+"|[^\W\d]\w*)'
 _NAMES: Final = re.compile(rf"{_NAME}(?:\s*\.\s*{_NAME})*")
 _PARENTHESES: Final = re.compile(r"\([^()]*\)")
@@ -46,8 +46,8 @@ _CHANGES: Final = frozenset(
      "insert", "install", "load", "merge", "pragma", "rollback", "set", "truncate", "update", "vacuum"}
 )  # fmt: skip
 _READ_ONLY: Final = "`deltasql write`, `deltasql alter` and the other commands change tables"
-#: what DuckDB and DataFusion put before what happened
-_KIND: Final = re.compile(
+#: the kind of error that DuckDB and DataFusion put before a message
+_ERROR_KIND: Final = re.compile(
     r"^(?:[A-Z]\w+ Error|Error during planning|SQL error|Schema error|Execution error): "
 )
 _MISSING: Final = re.compile(
@@ -80,7 +80,7 @@ def run_sql(
     if _SHOW_TABLES.fullmatch(sql):
         sql = _TABLE_NAMES
     known: list[str] = snapshot.query(_TABLE_NAMES).column("name").to_pylist()
-    names = _named(sql, known)
+    names = _named_tables(sql, known)
     tables = {name: open_table(name) for name in names}
     views = {name: _view(snapshot, name) for name in _named_views(sql)}
     by_duckdb = engine == "duckdb" or (engine == "auto" and available("duckdb"))
@@ -89,71 +89,76 @@ def run_sql(
     except QueryError as error:
         if (missing := _missing_table(error)) is None:
             raise
-        # names with many dots, and for DataFusion the case of names, are only right if they are quoted
+        # a name with more than two dots must be quoted; for DataFusion, its case must be right too
         if (near := next((n for n in names if n.lower().endswith(missing.lower())), None)) is not None:
             raise QueryError(
-                f"the query does not name the table {near} in a way that the engine understands",
-                suggestion=f'write it exactly so, in double quotes: "{near}"',
+                f"the engine does not find the table {near} as the query spells it",
+                suggestion=f'write its exact name in double quotes: "{near}"',
             ) from error
         open_table(missing)  # the error suggests similar names
         raise
 
 
 def require_query(sql: str) -> None:
-    """Raise QueryError unless a text is a query: one that only reads."""
+    """Raise QueryError unless a text is one statement that only reads."""
     if not isinstance(sql, str) or not sql.strip(" \t\r\n;"):
         raise QueryError("the query is empty", suggestion='write one, such as "SELECT * FROM dl_v_tables"')
     word = first_word(sql)
-    plain, before = _TEXTS.sub("''", sql), ""
+    plain, before = _LITERALS_AND_COMMENTS.sub("''", sql), ""
     while before != plain:  # what is inside parentheses is a part of the statement
         before, plain = plain, _PARENTHESES.sub(" ", plain)
     if ";" in plain.strip(" \t\r\n;"):
         raise QueryError("only one query can run at a time", suggestion="run them one after another")
     if (verb := _verb(plain)) in _CHANGES:
-        raise QueryError(f"`sql` only reads, and this statement has {verb.upper()}", suggestion=_READ_ONLY)
+        raise QueryError(f"`sql` is read-only, but the statement has {verb.upper()}", suggestion=_READ_ONLY)
     if word not in _QUERY_WORDS:
         raise QueryError(
-            f"a query does not begin with {word.upper() or repr(sql.strip()[:10])}",
-            suggestion=f"begin with one of {', '.join(sorted(_QUERY_WORDS)).upper()}; `sql` only reads",
+            f"a query cannot begin with {word.upper() or repr(sql.strip()[:10])}",
+            suggestion=f"begin with one of {', '.join(sorted(_QUERY_WORDS)).upper()}; `sql` is read-only",
         )
 
 
 def _verb(plain: str) -> str:
     """The word that says what a statement does: the first one, or the one after WITH … AS or EXPLAIN."""
-    # names of common table expressions may be anything
+    # leave out the names of common table expressions, which may be any word
     words = [found.lower() for found in _WORD.findall(_NAMED_AS.sub(" ", plain))]
     if words and words[0] in ("with", "explain"):
         return next((w for w in words[1:] if w in _CHANGES | _QUERY_WORDS - {"with"}), "")
     return words[0] if words else ""
 
 
-def _chains(sql: str) -> Iterator[str]:
-    """Every dotted name in a query, and its beginnings: a column may follow a table's name."""
-    for chain in _NAMES.findall(_TEXTS.sub(" ", sql)):
+def _dotted_names(sql: str) -> Iterator[str]:
+    """Every dotted name in a query, and its prefixes: a column may follow a table's name."""
+    for chain in _NAMES.findall(_LITERALS_AND_COMMENTS.sub(" ", sql)):
         parts = [part[1:-1].replace('""', '"') if part[0] == '"' else part for part in _PART.findall(chain)]
         for end in range(len(parts), 0, -1):
             yield ".".join(parts[:end])
 
 
-def _named(sql: str, known: Iterable[str]) -> list[str]:
+def _named_tables(sql: str, known: Iterable[str]) -> list[str]:
     """The tables that a query may name; as in SQL, the case of a name does not matter."""
-    found = set(_chains(sql))
-    folded = {name.lower() for name in found}
-    near = [name for name in known if name.lower() in folded]
-    exact = {name.lower(): name for name in near if name in found}
-    for name in near:
-        if (chosen := exact.setdefault(name.lower(), name)) != name and (
-            name in found or chosen not in found
-        ):
+    spelled = set(_dotted_names(sql))
+    folded = {name.lower() for name in spelled}
+    groups: dict[str, list[str]] = {}
+    for name in known:
+        if name.lower() in folded:
+            groups.setdefault(name.lower(), []).append(name)
+    chosen = []
+    for names in groups.values():
+        candidates = [name for name in names if name in spelled] or names
+        if len(candidates) > 1:
             raise QueryError(
-                f"the tables {chosen} and {name} differ only in case: a query cannot tell them apart",
+                f"the query names {' or '.join(candidates)}: tables whose names differ only in case",
                 suggestion="name one of them, exactly as it is spelled",
             )
-    return sorted(exact.values())
+        chosen += candidates
+    return sorted(chosen)
 
 
 def _named_views(sql: str) -> list[str]:
-    return sorted({n.lower() for n in _chains(sql) if n.lower().startswith(VIEW_PREFIX) and "." not in n})
+    return sorted(
+        {n.lower() for n in _dotted_names(sql) if n.lower().startswith(VIEW_PREFIX) and "." not in n}
+    )
 
 
 def _view(snapshot: CatalogTransaction, name: str) -> pa.Table:
@@ -163,7 +168,7 @@ def _view(snapshot: CatalogTransaction, name: str) -> pa.Table:
         raise QueryError(
             f"there is no metadata view {name}", suggestion="docs/reference/views.md lists the views"
         ) from error
-    # a column without any value has no type yet
+    # a column that holds only nulls has no type yet
     types = [pa.string() if pa.types.is_null(field.type) else field.type for field in found.schema]
     return found.cast(pa.schema(list(zip(found.column_names, types, strict=True))))
 
@@ -205,14 +210,14 @@ def _by_duckdb(sql: str, tables: dict[str, DeltaTable], views: dict[str, pa.Tabl
 def _register(
     connection: Any, name: str, data_name: str, data: PlannedDataset, errors: type[Exception]
 ) -> None:
-    """Give a table its name: quoted as a whole, and with up to two dots also as written."""
+    """Create views of a table: by its quoted name and, with one or two dots, by the dotted name."""
     connection.register(data_name, data)
     rows = f"AS SELECT * FROM temp.main.{data_name}"  # noqa: S608 - a name of ours
     connection.execute(f"CREATE VIEW {_quoted(name)} {rows}")
     parts = list(map(_quoted, name.split(".")))
     if not 2 <= len(parts) <= 3:
         return
-    with suppress(errors):  # a name that DuckDB keeps for itself still works as one quoted name
+    with suppress(errors):  # a name that DuckDB reserves still works as one quoted name
         if len(parts) == 3:
             connection.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {parts[0]}")
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {'.'.join(parts[:-1])}")
@@ -239,12 +244,12 @@ def _duckdb_batches(
 
 
 def _failed(error: Exception, datasets: Iterable[PlannedDataset] = ()) -> DeltaSqlError:
-    """The typed error: that of a table that could not be read, or one about the query."""
+    """The error of a table that could not be read; else a QueryError with the engine's message."""
     for dataset in datasets:
         if dataset.failure is not None:
             return dataset.failure
     lines = [line.strip() for line in str(error).splitlines()]
-    text = _KIND.sub("", lines[0] if lines else "").strip() or "no details"
+    text = _ERROR_KIND.sub("", lines[0] if lines else "").strip() or "no details"
     hint = next((line for line in lines[1:] if line.startswith(("Did you mean", "Candidate bindings"))), None)
     if "compound identifier" in text or "mbiguous reference to catalog" in text:
         hint = "write the table's whole name in double quotes, dots included"
@@ -271,15 +276,15 @@ def _by_datafusion(
 
     from deltalakedb.query import QueryBuilder
 
-    # names as they are spelled: DataFusion would not find columns with capital letters
+    # keep the case of names: DataFusion would not find columns with capital letters
     builder = QueryBuilder({"datafusion.sql_parser.enable_ident_normalization": "false"})
     folder = tempfile.TemporaryDirectory(prefix="deltasql-sql-")
     try:
         for name, view in views.items():
             path = Path(folder.name) / f"{name}.parquet"
             pq.write_table(view, path)
-            where = str(path).replace("'", "''")
-            builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{where}'")
+            location = str(path).replace("'", "''")
+            builder.execute(f"CREATE EXTERNAL TABLE {name} STORED AS PARQUET LOCATION '{location}'")
         for name, table in tables.items():
             builder.register(_quoted(name), table)
             parts = list(map(_quoted, name.split(".")))

@@ -56,7 +56,9 @@ def test_tags_are_shown_set_and_removed(deltasql: Deltasql, deltasql_json: Delta
         "has no tag url: it has team, tier"
         in deltasql("tag", "sales.orders", "--remove", "url", code=2).stderr
     )
-    assert "at once" in deltasql("tag", "sales.orders", "team=x", "--remove", "team", code=2).stderr
+    assert (
+        "both set and removed" in deltasql("tag", "sales.orders", "team=x", "--remove", "team", code=2).stderr
+    )
     assert "key=value" in deltasql("tag", "sales.orders", "team", code=2).stderr
     assert deltasql_json("tag", "nope", "a=b", code=1)["error"] == "TableMissingError"
 
@@ -69,7 +71,7 @@ def test_a_comment_is_shown_set_and_removed(
     assert deltasql("comment", "sales.orders", "--quiet").stdout == "one row each\n"
     assert deltasql_json("show", "sales.orders")["comment"] == "one row each"
     assert deltasql_json("comment", "sales.orders", "--remove") == {"table": "sales.orders", "comment": None}
-    assert "one of them" in deltasql("comment", "sales.orders", "x", "--remove", code=2).stderr
+    assert "not both" in deltasql("comment", "sales.orders", "x", "--remove", code=2).stderr
     deltasql("comment", "nope", "x", code=1)
 
 

@@ -1,4 +1,4 @@
-"""The prompt of ``deltasql sql``: a query ends with a semicolon; history and completion by readline."""
+"""The interactive prompt of ``deltasql sql``, with history and completion by readline."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _COMMANDS = (".help", ".quit", ".schema", ".tables")
 _HELP = """End a query with a semicolon. Tab completes names; the arrow keys find earlier queries.
   .tables        the tables of the catalog
   .schema TABLE  the columns of a table
-  .quit          leave, as Ctrl-D does; Ctrl-C drops the query being typed"""
-#: rows that are shown of a query, unless --limit says otherwise
-_SHOWN = 1000
+  .quit          leave, as Ctrl-D does; Ctrl-C discards the query being typed"""
+#: how many rows of a result are shown without --limit
+_DEFAULT_LIMIT = 1000
 
 
 class Prompt:
@@ -46,7 +46,9 @@ class Prompt:
 
     def run(self) -> None:
         history = _use_readline(self._complete)
-        self._cli.note(f"{self._catalog.uri}: read-only. A query ends with a semicolon; .help helps.")
+        self._cli.note(
+            f"{self._catalog.uri}: read-only. A query ends with a semicolon; .help lists the commands."
+        )
         lines: list[str] = []
         try:
             while True:
@@ -69,10 +71,10 @@ class Prompt:
                     self._query(text)
         finally:
             if history is not None:
-                _keep_history(history)
+                _save_history(history)
 
     def _command(self, text: str) -> bool:
-        """Run one of the prompt's own commands; whether to go on."""
+        """Run one of the prompt's own commands; False if it leaves the prompt."""
         word, _, rest = text.rstrip("; ").partition(" ")
         if word in (".quit", ".exit", ".q"):
             return False
@@ -87,7 +89,7 @@ class Prompt:
     def _query(self, text: str) -> None:
         if not text.strip("; \n"):
             return
-        limit = _SHOWN if self._limit is None else self._limit
+        limit = _DEFAULT_LIMIT if self._limit is None else self._limit
         try:
             rows = self._catalog.sql(text, **self._options)
             shown = show_rows(self._cli, limited(rows, limit), self._form)
@@ -101,7 +103,7 @@ class Prompt:
         sys.stdout.flush()
 
     def _complete(self, word: str, state: int) -> str | None:
-        """The candidate with a number for the word at the cursor; None after the last."""
+        """Candidate number ``state`` for the word at the cursor; None after the last."""
         if state == 0:
             with suppress(Exception):  # nothing may disturb the line being typed
                 self._names = self._catalog.query("SELECT name FROM dl_v_tables").column("name").to_pylist()
@@ -111,13 +113,13 @@ class Prompt:
 
 
 def _use_readline(complete: Any) -> Path | None:
-    """Line editing, history and completion if Python has readline; the file of the history."""
+    """Turn on history and completion; the history file, or None if Python has no readline."""
     try:
         import readline
     except ImportError:
         return None
     readline.set_completer(complete)
-    readline.set_completer_delims(" \t\n\"'`;,()=<>+-*/")
+    readline.set_completer_delims(" \t\n\"'`;,()=<>+-*/")  # not dots, which are part of names
     readline.parse_and_bind("tab: complete")
     state = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
     path = Path(state) / "deltasql" / "history"
@@ -126,7 +128,7 @@ def _use_readline(complete: Any) -> Path | None:
     return path
 
 
-def _keep_history(path: Path) -> None:
+def _save_history(path: Path) -> None:
     import readline
 
     with suppress(OSError):

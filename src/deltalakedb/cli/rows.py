@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deltalakedb.cli.context import Invocation
 
 FORMATS = ("table", "csv", "json", "parquet")
-#: results of EXPLAIN: plans are drawings, which are printed as they are
+#: the columns of EXPLAIN results, whose plans are printed as they are
 _PLANS = (["explain_key", "explain_value"], ["plan_type", "plan"])
 
 
@@ -34,7 +34,7 @@ def choose_format(cli: Invocation, name: str | None, output: str | None) -> str:
         ending = Path(output or "").suffix.removeprefix(".").lower()
         name = "json" if cli.json else ending if ending in FORMATS else "csv" if output else "table"
     if cli.json and name != "json":
-        raise click.UsageError("--json prints JSON: leave out --format")
+        raise click.UsageError(f"--json and --format {name} exclude each other: pass one of them")
     if name == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output FILE: it is not text")
     if name == "table" and output is not None:
@@ -43,7 +43,7 @@ def choose_format(cli: Invocation, name: str | None, output: str | None) -> str:
 
 
 def limited(reader: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchReader:
-    """At most the first rows of a stream; the rest is not read."""
+    """The first rows of a stream, at most ``limit``; the rest is not read."""
     if limit is None:
         return reader
 
@@ -60,18 +60,17 @@ def limited(reader: pa.RecordBatchReader, limit: int | None) -> pa.RecordBatchRe
     return pa.RecordBatchReader.from_batches(reader.schema, batches())
 
 
-def show_rows(cli: Invocation, reader: pa.RecordBatchReader, name: str, output: str | None = None) -> int:
+def show_rows(
+    cli: Invocation, reader: pa.RecordBatchReader, format_name: str, output: str | None = None
+) -> int:
     """Print rows, or write them to a file, as they come; returns how many there were."""
     counted = _Counted(reader)
     if output is not None:
         with _new_file(Path(output)) as file:
-            (_write_parquet if name == "parquet" else _write_csv if name == "csv" else _write_json)(
-                counted, file
-            )
-        return counted.rows
-    if name in ("csv", "json"):
+            _WRITERS[format_name](counted, file)
+    elif format_name in _WRITERS:
         sys.stdout.flush()
-        (_write_csv if name == "csv" else _write_json)(counted, sys.stdout.buffer)
+        _WRITERS[format_name](counted, sys.stdout.buffer)
     elif cli.quiet:
         for row in counted:
             click.echo("\t".join(map(cell_text, row)))
@@ -85,7 +84,7 @@ def show_rows(cli: Invocation, reader: pa.RecordBatchReader, name: str, output: 
 
 
 class _Counted:
-    """The rows of a stream as tuples of Python values, or its batches; counts what has passed."""
+    """A stream, read as batches or as tuples of Python values; counts the rows read so far."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self._reader, self.schema, self.rows = reader, reader.schema, 0
@@ -103,14 +102,14 @@ class _Counted:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file that is there once it is complete."""
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
+    """A file that gets its name only when it is complete."""
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        with beside.open("wb") as file:
+        with unfinished.open("wb") as file:
             yield file
-        beside.replace(path)
+        unfinished.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
 def _write_parquet(rows: _Counted, file: Any) -> None:
@@ -123,12 +122,12 @@ def _write_parquet(rows: _Counted, file: Any) -> None:
 
 def _write_json(rows: _Counted, file: Any) -> None:
     """One array with an object a line, so that a long result is never in memory as a whole."""
-    names, before = rows.schema.names, b"["
+    names, before = rows.schema.names, b"[\n  "
     for row in rows:
         line = json.dumps(plain_value(dict(zip(names, row, strict=True))), ensure_ascii=False)
-        file.write(before + b"\n  " + line.encode())
-        before = b","
-    file.write((b"[" if before == b"[" else b"\n") + b"]\n")
+        file.write(before + line.encode())
+        before = b",\n  "
+    file.write(b"\n]\n" if rows.rows else b"[]\n")
 
 
 def _write_csv(rows: _Counted, file: Any) -> None:
@@ -148,21 +147,24 @@ def _write_csv(rows: _Counted, file: Any) -> None:
         writer.writerows(some)
 
 
+_WRITERS = {"csv": _write_csv, "json": _write_json, "parquet": _write_parquet}
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def cell_text(value: Any) -> str:
-    """A value as people read it."""
+    """A value as the text of a cell, in a table or in CSV."""
     match value:
         case None:
             return "NULL"
         case bool():
             return "true" if value else "false"
-        case str() | int() | float():
-            return str(value)
-        case datetime() | date() | time():
-            return value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+        case datetime():
+            return value.isoformat(sep=" ")
+        case date() | time():
+            return value.isoformat()
         case bytes():
             return "0x" + value.hex()
         case dict() | list() | tuple():
@@ -171,7 +173,7 @@ def cell_text(value: Any) -> str:
 
 
 def plain_value(value: Any) -> Any:
-    """A value as JSON has it: times and decimals are texts, bytes are base64, NaN is null."""
+    """A value for JSON: times and decimals become strings, bytes base64, NaN and infinities null."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -193,5 +195,5 @@ def plain_value(value: Any) -> Any:
 
 
 def columns_of(text: str | None) -> list[str] | None:
-    """Column names that are separated by commas."""
+    """The column names in a comma-separated list."""
     return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -75,8 +75,8 @@ def show(cli: Invocation, names: tuple[str, ...], changed: bool) -> None:
     document: list[dict[str, Any]] = []
     for s in found:
         origin, source = _origin(s)
-        document.append({"name": s.name, "value": s.value, "origin": origin, "source": source})
-        document[-1] |= {"variable": s.variable, "help": s.help}
+        entry = {"name": s.name, "value": s.value, "origin": origin, "source": source}
+        document.append({**entry, "variable": s.variable, "help": s.help})
     rows = [(d["name"], d["value"] or None, d["origin"], d["source"]) for d in document]
     read = f"Configuration file: {settings.file}" if settings.file else "No configuration file was read."
     view: list[Item] = (
@@ -92,7 +92,7 @@ def _is_in(setting: Setting, name: str) -> bool:
 
 @command("validate", group=config, short_help="Check the configuration without connecting to anything.")
 def validate(cli: Invocation) -> None:
-    """Check the file, the variables and the address of every named catalog. Nothing is connected to.
+    """Check the file, the variables and the address of every named catalog, without connecting to anything.
 
     Exit code 2 if something is wrong; the error names the file or variable and the setting.
 
@@ -149,13 +149,13 @@ def init(cli: Invocation, file: str | None, user: bool, dry_run: bool) -> None:
         raise click.UsageError("give FILE or --user, not both")
     path = user_folder() / "config.toml" if user else Path(file or "deltasql.toml")
     if path.suffix != ".toml":
-        raise click.UsageError(f"{path} is not called .toml, and TOML is what is written")
+        raise click.UsageError(f"{path} must end in .toml: `config init` writes TOML")
     if cli.catalog is not None:
         if parse_address(cli.catalog).is_table:
-            raise click.UsageError("--catalog needs a catalog's address, and this is a table's")
+            raise click.UsageError("--catalog needs a catalog's address, got a table's")
         if "${" in cli.catalog and file is None and not user:
             raise click.UsageError(
-                "a file that is found in the current folder cannot refer to variables: pass --user or FILE"
+                "deltasql.toml in the current folder must not refer to variables (${…}): pass --user or FILE"
             )
     text = "\n".join([*_template(cli.catalog), ""])
     shown = "\n".join(_template(None if cli.catalog is None else parse_address(cli.catalog).to_uri()))
@@ -195,7 +195,7 @@ def _template(catalog: str | None) -> Iterator[str]:
                 yield f"# {key} = {json.dumps(setting.default, ensure_ascii=False)}"
 
 
-#: what the sections with free keys look like
+#: examples of the sections whose keys users choose
 _EXAMPLES = {
     "catalogs": ("[catalogs]", '# prod = "deltasql://postgres/ada@db.example.com/lake/meta"'),
     "storage": ('# [storage."s3://bucket/"]', '# region = "eu-west-1"'),

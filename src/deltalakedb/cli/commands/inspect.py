@@ -36,10 +36,10 @@ _MARKS = {"added": "+", "removed": "-", "changed": "~"}
 
 @table_command("stats", SNAPSHOT)
 def stats(cli: Invocation, catalog: Catalog, name: str, version: int | None) -> None:
-    """Show what a table's files are like, and which command would help.
+    """Show the sizes, partitions and pruning of a table's files, and which command would help.
 
-    READS is the part of the files that a query for one value of a column reads, by the statistics of the
-    files: 1% prunes well, 100% not at all. No file is opened.
+    READS is the share of the files that a query for one value of a column reads, estimated from their
+    statistics: 1% prunes well, 100% not at all. No file is opened.
 
     \b
     Examples:
@@ -100,17 +100,17 @@ def _view_stats(found: TableStats) -> Iterator[Item]:
 @command("diff")
 @table_argument("table")
 @table_argument("other", metavar="[OTHER]", required=False)
-@number("--from", "N", "The version to start from; by default the one before --to.")
+@number("--from", "N", "The version to start from; default: the one before --to, or the newest with OTHER.")
 @number("--to", "N", "The version to compare with; default: the newest.")
-@flag("--rows", "Also compare rows. Those of files that differ are read into memory.")
+@flag("--rows", "Also compare the rows of files that differ; they are read into memory.")
 @number("--limit", "N", "Show at most N rows or files.", default=20, show_default=True)
 def diff(
     cli: Invocation, table: str, other: str | None, rows: bool, limit: int, **versions: int | None
 ) -> None:
-    """Show what differs between two versions of a table, or from a table to another one.
+    """Show what differs between two versions of a table, or between two tables.
 
-    Schema, properties and files are compared; with --rows also the rows. With --from and two tables, --from
-    is a version of the first and --to one of the second.
+    Schema, properties and files are compared; with --rows also the rows. With two tables, --from is a
+    version of the first and --to one of the second.
 
     \b
     Examples:
@@ -184,19 +184,19 @@ def _view_rows(found: TableDiff) -> Iterator[Item]:
 
 @command("watch")
 @table_argument("tables", metavar="[TABLE]...", nargs=-1)
-@interval(1.0, "Seconds between two looks at the catalog.")
-@flag("--once", "Look once, and end.")
+@interval(1.0, "Seconds between two checks of the catalog.")
+@flag("--once", "Check once, then exit.")
 @option(
     "--from",
     "from_version",
     metavar="VERSION",
     type=click.IntRange(0),
-    help="Begin with this version of each table; by default with the next commit.",
+    help="Start at this version of each table; by default at the next commit.",
 )
 def watch(
     cli: Invocation, tables: tuple[str, ...], interval: float, once: bool, from_version: int | None
 ) -> None:
-    """Show commits of some tables, or of all, as they arrive; Ctrl-C ends it.
+    """Show commits to the given tables, or to all, as they arrive. Ctrl-C stops it.
 
     With --json each commit is one JSON document on a line of its own.
 
@@ -208,7 +208,7 @@ def watch(
     """
     with cli.open_tables(tables) as (catalog, names), stop_on_signal() as stop:
         if not once:
-            cli.note(f"Watching {', '.join(names) or 'all tables'}; Ctrl-C ends it.")
+            cli.note(f"Watching {', '.join(names) or 'all tables'}; Ctrl-C stops it.")
         for found in catalog.watch(
             *names, from_version=from_version, interval=interval, once=once, stop=stop
         ):
@@ -233,5 +233,5 @@ def _show_commit(cli: Invocation, found: TableCommit) -> None:
                 f"{when}  {name}  version {commit.version}  {commit.operation or '-'}  {changes}{by}"
             )
         )
-    # whoever reads the pipe sees a commit when it arrives
+    # a reader of the pipe gets each commit as it arrives
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Commands about what only the catalog knows of tables: names, tags, comments, namespaces and locations."""
+"""Commands for what only the catalog stores about tables: names, tags, comments, namespaces and locations."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def tag(
     """
     before = dict(catalog.describe(name).tags)
     if both := {key for key, _ in tags} & {*remove}:
-        raise click.UsageError(f"the tag {min(both)} is set and removed at once")
+        raise click.UsageError(f"the tag {min(both)} is both set and removed: leave one out")
     if missing := {*remove} - before.keys():
         has = f"it has {', '.join(sorted(before))}" if before else "it has no tags"
         raise click.UsageError(f"{name} has no tag {min(missing)}: {has}")
@@ -69,7 +69,7 @@ def tag(
 
 def _check_comment(*, text: str | None, remove: bool, **_: object) -> None:
     if remove and text is not None:
-        raise click.UsageError("give TEXT or --remove, one of them")
+        raise click.UsageError("give TEXT or --remove, not both")
 
 
 @table_command("comment", check=_check_comment)
@@ -186,11 +186,11 @@ def drop_namespace(cli: Invocation, name: str, dry_run: bool) -> None:
 @click.argument("table", metavar="TABLE|OLD")
 @click.argument("new")
 def relocate(cli: Invocation, table: str, new: str, dry_run: bool) -> None:
-    """Change the location of a table that was moved, or of all tables below a place that was moved.
+    """Change the location of a table that was moved, or of all tables below a folder or URL that was moved.
 
     Move the files first, with no writers running; this changes only the catalog. TABLE is a table's name or
-    address, and NEW its new folder or URL. OLD is a folder or URL: every table at or below it moves to the
-    same place below NEW, and so does the catalog's root; if one table cannot, none does. Exit code 3 if NEW
+    address, and NEW its new folder or URL. OLD is a folder or URL: every table at or below it gets the
+    same path below NEW, and so does the catalog's root; if one table cannot, none does. Exit code 3 if NEW
     has another table's log, an older copy, or not all files.
 
     \b
@@ -200,11 +200,11 @@ def relocate(cli: Invocation, table: str, new: str, dry_run: bool) -> None:
       deltasql relocate /srv/lake /mnt/lake --dry-run
       deltasql relocate s3://old-bucket/lake s3://new-bucket/lake --yes
     """
-
     many = is_location(table) and not is_deltasql(table)
     with cli.open_tables([] if many else [table]) as (catalog, names):
-        run = partial(catalog.relocate_tables, table, new)
-        if names:
+        if many:
+            run = partial(catalog.relocate_tables, table, new)
+        else:
             run = partial(catalog.relocate_table, names[0], new)
         try:
             found = run(dry_run=True)
@@ -215,10 +215,10 @@ def relocate(cli: Invocation, table: str, new: str, dry_run: bool) -> None:
             tables = render.many(len(found.tables), "table")
             cli.confirm(f"Change the location of {tables}? No file is touched.")
             found = run()
-    cli.show(found, _view(found), [t.table for t in found.tables])
+    cli.show(found, _view_relocation(found), [t.table for t in found.tables])
 
 
-def _view(found: RelocationReport) -> Iterator[Item]:
+def _view_relocation(found: RelocationReport) -> Iterator[Item]:
     verb = "Would change" if found.dry_run else "Changed"
     yield f"{verb} the location of {render.many(len(found.tables), 'table')}:"
     rows = [(t.table, t.version, t.old_location, t.location) for t in found.tables]

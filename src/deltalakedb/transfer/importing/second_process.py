@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: unlike `multiprocessing`, this runs no module of the caller again
+#: unlike `multiprocessing`, this does not import the caller's main module again
 _CODE: Final = (
     "import sys, pickle; sys.path[:] = pickle.load(sys.stdin.buffer); "
     "from deltalakedb.transfer.importing.second_process import serve; serve()"
@@ -33,44 +33,43 @@ _CODE: Final = (
 
 
 def in_second_process(make: Callable[[], Iterator[T]]) -> Iterator[T]:
-    """The items of ``make()``, made in a second process; in a thread if there can be none.
+    """The items of ``make()``, made in a second process, or in a thread if none can be started.
 
-    The second process ends with this one: it works on the next item at most, and cannot send it any more.
+    The second process ends with this one: it makes at most one more item, which it cannot send.
 
     Raises:
         OperationError: The second process was killed.
     """
-    child = _started(make)
+    child = _start(make)
     if child is None:
         yield from ahead(make())
         return
-    is_first = True
+    has_received = False
     with child:
         try:
-            while (found := _received(child)) is not None:
-                is_first = False
-                item, error, peak = found
+            while (message := _receive(child)) is not None:
+                has_received = True
+                item, error, peak = message
                 note_second_peak(peak)
                 if error is not None:
                     raise error
                 if not item:
                     return
-                yield item.pop()  # it is not kept while the next one is received
+                yield item.pop()  # keeps no reference while the next one is received
         finally:
             child.kill()
-    if not is_first:
+    if has_received:
         raise OperationError(
-            f"the process that encodes files was ended from outside (exit code {child.returncode})",
+            f"the process that encodes files was killed (exit code {child.returncode})",
             suggestion="check that the machine has memory left, then run the same import again: it resumes",
         )
     logger.info("no second process could encode files (exit code %s)", child.returncode)
     yield from ahead(make())
 
 
-def _started(make: Callable[[], Iterator[Any]]) -> subprocess.Popen[bytes] | None:
-    if (
-        os.cpu_count() == 1 or "python" not in Path(sys.executable or "").name
-    ):  # another program embeds Python
+def _start(make: Callable[[], Iterator[Any]]) -> subprocess.Popen[bytes] | None:
+    is_embedded = "python" not in Path(sys.executable or "").name  # in another program
+    if os.cpu_count() == 1 or is_embedded:
         return None
     try:
         task = pickle.dumps(sys.path) + pickle.dumps((make, get_config()))
@@ -78,7 +77,7 @@ def _started(make: Callable[[], Iterator[Any]]) -> subprocess.Popen[bytes] | Non
             [sys.executable, "-I", "-c", _CODE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for this process, which ends the other one
+            start_new_session=True,  # Ctrl-C reaches only this process, which kills the other one
         )
     except (OSError, pickle.PicklingError, TypeError, AttributeError) as error:
         logger.info("no second process can encode files: %s", error)
@@ -92,8 +91,8 @@ def _pipe(found: IO[bytes] | None) -> IO[bytes]:
     return cast("IO[bytes]", found)
 
 
-def _received(child: subprocess.Popen[bytes]) -> Any:
-    """A list of an item or nothing, an error, and the memory that the process took; None if it ended."""
+def _receive(child: subprocess.Popen[bytes]) -> Any:
+    """A list of one item, or empty at the end; an error; the peak memory. None if the process has ended."""
     try:
         return pickle.load(_pipe(child.stdout))  # noqa: S301 - it runs our own code
     except (EOFError, pickle.UnpicklingError):
@@ -101,7 +100,7 @@ def _received(child: subprocess.Popen[bytes]) -> Any:
 
 
 class _NoPandas:
-    """Arrow imports pandas if it finds it, and uses nothing of it here; that takes up to a second."""
+    """Keeps Arrow from importing pandas, which takes up to a second and is not needed here."""
 
     @staticmethod
     def find_spec(name: str, *_: Any) -> None:
@@ -110,11 +109,11 @@ class _NoPandas:
 
 
 def serve() -> None:
-    """What the second process runs: send the items, then nothing, or the error."""
+    """Run the second process: send each item, then an empty list, or the error that ended them."""
     sys.meta_path.insert(0, _NoPandas)
-    pa.set_memory_pool(pa.system_memory_pool())  # the others keep what was freed
+    pa.set_memory_pool(pa.system_memory_pool())  # other pools keep freed memory
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints must not disturb
+    os.dup2(2, 1)  # so that nothing printed gets into the pipe
 
     def send(item: list[Any], error: Exception | None) -> None:
         pickle.dump((item, error, peak_bytes()), out, protocol=5)
@@ -123,11 +122,11 @@ def serve() -> None:
     try:
         make, config = pickle.load(sys.stdin.buffer)  # noqa: S301 - from the process that started this one
         with use_config(config):
-            for item in map(list, zip(make())):  # lists of one
-                send(item, None)
-                item.clear()  # before the next one is made
+            for item in make():
+                send([item], None)
+                del item  # before the next one is made
         send([], None)
     except BrokenPipeError:
-        os._exit(0)  # nobody reads any more
-    except Exception as error:  # it is raised there
+        os._exit(0)  # the other process has ended
+    except Exception as error:  # the other process raises it
         send([], error)
