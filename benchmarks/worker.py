@@ -22,18 +22,18 @@ MODULES: Final = {
     "stock": ("deltalake",),
     "sqlite": (
         "deltalakedb",
-        "deltalakedb.table.drop_in.delta_table",
+        "deltalakedb.table.drop_in.raw_table",
         "deltalakedb.metastore.engines.sqlite",
     ),
     "duckdb": (
         "deltalakedb",
-        "deltalakedb.table.drop_in.delta_table",
+        "deltalakedb.table.drop_in.raw_table",
         "deltalakedb.metastore.engines.duckdb",
         "duckdb",
     ),
     "postgres": (
         "deltalakedb",
-        "deltalakedb.table.drop_in.delta_table",
+        "deltalakedb.table.drop_in.raw_table",
         "deltalakedb.metastore.engines.postgres",
         "psycopg",
     ),
