@@ -187,36 +187,36 @@ def insert_head(session: Session, table_id: int, name: str, published_version: i
 
 def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = False) -> None:
     """Refuse a name that is taken, unless it will be free, and a location that overlaps another table's."""
-    for other, place, theirs in _near(db, name, location):
+    mine = real_location(location)
+    for other, place, theirs in _near(db, name, mine):
         if other == name and not free:
             raise TableExistsError(
                 f"the name {name!r} is taken by the table at {place}",
                 table=name,
                 suggestion="choose another name, or mode='append' or 'overwrite' to write to that table",
             )
-        _refuse_overlap(name, location, other, place, theirs)
+        _refuse_overlap(name, location, mine, other, place, theirs)
 
 
 def refuse_overlaps(db: SessionSource, moves: Sequence[tuple[Table, str]]) -> None:
     """Refuse new locations of tables that overlap those of tables that stay where they are."""
     moving = {table.name for table, _ in moves}
     for table, location in moves:
-        for other, place, theirs in _near(db, table.name, location):
+        mine = real_location(location)
+        for other, place, theirs in _near(db, table.name, mine):
             if other not in moving:
-                _refuse_overlap(table.name, location, other, place, theirs)
+                _refuse_overlap(table.name, location, mine, other, place, theirs)
 
 
-def _near(db: SessionSource, name: str, location: str) -> Sequence[Row]:
-    """Name, location and real location of each table with a name, or at, above or below a location."""
-    mine = real_location(location)
+def _near(db: SessionSource, name: str, mine: str) -> Sequence[Row]:
+    """Name, location and real location of each table with a name, or at, above or below a real location."""
     above = [mine[:end] for end in range(1, len(mine)) if "/" in mine[end - 1 : end + 1]]
     sql = db.sql("tables", "near").expand(1 + len(above))
     return db.rows(sql, (name, *_prefix_range(f"{mine.rstrip('/')}/"), mine, *above))
 
 
-def _refuse_overlap(name: str, location: str, other: str, place: str, theirs: str) -> None:
-    """Refuse a location that is another table's, or inside or around it, with symbolic links resolved."""
-    mine = real_location(location)
+def _refuse_overlap(name: str, location: str, mine: str, other: str, place: str, theirs: str) -> None:
+    """Refuse a location that is another table's, or inside or around it; ``mine`` and ``theirs`` are real."""
     if theirs == mine:
         link = "" if place == location else f"{location} leads to the same folder as {place}: "
         raise TableExistsError(

@@ -172,8 +172,8 @@ def plan_vacuum(
             "Generic error: Invalid retention period, minimum retention for vacuum is configured to be "
             f"greater than {shortest // _HOUR_MS} hours, got {retention // _HOUR_MS} hours",
             table=table.name,
-            suggestion="pass enforce_retention_duration=False (`--no-check`) if nobody needs files of "
-            "older versions any more",
+            suggestion="pass enforce_retention_duration=False (`--no-check`) if no reader needs the files "
+            "of older versions",
         )
     clock = checked_clock(table.database, table.name, table.root.store, dry_run=dry_run)
     cutoff = clock.now - retention
