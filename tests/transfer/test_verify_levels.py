@@ -17,7 +17,7 @@ from deltalakedb.metastore.files import digests
 from deltalakedb.protocol.digest import BUCKETS, FileDigest
 from deltalakedb.settings import Config, use_config
 from deltalakedb.transfer.verifying import verifier
-from deltalakedb.transfer.verifying.log_replay import LogReplay, digest_row
+from deltalakedb.transfer.verifying.log_replay import LogReplay
 from support.lake import every_type, ids
 from support.sources import change, change_stats, count, many_files, plain_table
 
@@ -141,7 +141,7 @@ def test_the_digest_is_the_same_wherever_it_is_computed(tmp_path: Path, catalog_
     database = Database.open(parse_address(uri))
     table_id = Catalog(catalog_uri).describe("t").table_id
     here = FileDigest()
-    here.add_rows(digest_row(add) for add in digests.files_in(database, table_id, 1, range(BUCKETS)))
+    here.add_files(digests.files_in(database, table_id, 1, range(BUCKETS)))
     asked = digests.table_digest(database, table_id, 1)
     log = LogReplay(FileTxnLogReader(root), 1, memory_bytes=1 << 30).digest()
     assert here.differing(asked) == here.differing(log) == []

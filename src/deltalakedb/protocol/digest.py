@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.paths import path_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
+
+    from deltalakedb.protocol.actions import Add
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
@@ -31,23 +34,18 @@ def bucket_of(path: str) -> int:
 class FileDigest:
     """Sums over files, by bucket."""
 
-    __slots__ = ("counts", "first", "second", "sizes")
+    __slots__ = ("_sums",)
 
     def __init__(self) -> None:
-        self.counts, self.sizes, self.first, self.second = (np.zeros(BUCKETS, np.int64) for _ in range(4))
+        #: by bucket: files, the two lanes, bytes
+        self._sums = np.zeros((4, BUCKETS), np.int64)
 
-    def add_rows(self, rows: Iterable[Sequence[object]]) -> None:
-        """Count files in: path, dv id, size, modification time, partition values, stats."""
-        files = list(rows)
-        texts = [
-            f"{path}\x1f{dv_id}\x1f{size}\x1f{modified}\x1f{values}\x1f{stats}".encode(
-                "utf-8", "surrogatepass"
-            )
-            for path, dv_id, size, modified, values, stats in files
-        ]
-        hashes = np.array([path_hash(str(file[0])) for file in files], np.int64)
-        sizes = np.array([file[2] for file in files], np.int64)
-        self.add_texts(hashes, sizes, texts)
+    def add_files(self, files: Iterable[Add]) -> None:
+        """Count files in."""
+        found = list(files)
+        hashes = np.array([path_hash(add.path) for add in found], np.int64)
+        sizes = np.array([add.size for add in found], np.int64)
+        self.add_texts(hashes, sizes, map(file_text, found))
 
     def add_texts(self, hashes: Numbers, sizes: Numbers, texts: Iterable[bytes]) -> None:
         """Count files in whose other fields are one text each: path to stats, a separator between them."""
@@ -57,36 +55,36 @@ class FileDigest:
         digests = b"".join([sha256(text).digest() for text in texts])
         lanes = np.frombuffer(digests, dtype=">u4").reshape(-1, 8)
         at = hashes & (BUCKETS - 1)
-        np.add.at(self.counts, at, 1)
-        np.add.at(self.sizes, at, sizes)
-        np.add.at(self.first, at, lanes[:, 0].astype(np.int64))
-        np.add.at(self.second, at, lanes[:, 1].astype(np.int64))
+        values = (1, lanes[:, 0].astype(np.int64), lanes[:, 1].astype(np.int64), sizes)
+        for sums, value in zip(self._sums, values, strict=True):
+            np.add.at(sums, at, value)
 
     def merge(self, other: FileDigest) -> None:
-        for name in self.__slots__:
-            getattr(self, name)[:] += getattr(other, name)
+        self._sums += other._sums
 
     def subtract(self, other: FileDigest) -> None:
         """Count the files of another digest out again."""
-        for name in self.__slots__:
-            getattr(self, name)[:] -= getattr(other, name)
+        self._sums -= other._sums
 
     @property
     def num_files(self) -> int:
-        return int(self.counts.sum())
+        return int(self._sums[0].sum())
 
     @property
     def size_bytes(self) -> int:
-        return int(self.sizes.sum())
+        return int(self._sums[3].sum())
 
     def differing(self, other: FileDigest) -> list[int]:
         """The buckets in which two digests differ."""
-        same = np.ones(BUCKETS, bool)
-        for name in self.__slots__:
-            same &= getattr(self, name) == getattr(other, name)
-        return [int(b) for b in np.flatnonzero(~same)]
+        return [int(b) for b in np.flatnonzero((self._sums != other._sums).any(axis=0))]
 
     def hex(self) -> str:
         """One text for the whole set."""
-        data = b"".join(getattr(self, name).astype(">i8").tobytes() for name in sorted(self.__slots__))
-        return hashlib.md5(data, usedforsecurity=False).hexdigest()
+        return hashlib.md5(self._sums.astype(">i8").tobytes(), usedforsecurity=False).hexdigest()
+
+
+def file_text(add: Add) -> bytes:
+    """The fields of a file that the digest compares, as one text."""
+    values, stats = encode_json(dict(add.partition_values)), add.stats or ""
+    text = SEPARATOR.join((add.path, add.dv_id, str(add.size), str(add.modification_time), values, stats))
+    return text.encode("utf-8", "surrogatepass")

@@ -34,7 +34,7 @@ from deltalakedb.transfer.importing.loader import (
 )
 from deltalakedb.transfer.importing.plan import base_checkpoint
 from deltalakedb.transfer.verifying.data_rows import RowDigest
-from deltalakedb.transfer.verifying.log_replay import WINDOW, LogReplay, add_part, digest_row
+from deltalakedb.transfer.verifying.log_replay import WINDOW, LogReplay, add_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -124,7 +124,7 @@ class SparkEngine:
             yield found
 
         made = FileDigest()
-        made.add_rows(digest_row(add) for add in tail.files.values())
+        made.add_files(tail.files.values())
         try:
             for part in run_tasks(self._spark, len(ranges), digest, tick):
                 made.merge(part)

@@ -11,7 +11,6 @@ from deltalakedb.delta_log.listing import Plan, list_log
 from deltalakedb.exceptions import LogCorruptError
 from deltalakedb.protocol.actions import Add, FileKey, Remove
 from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
-from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.replay import Replay
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ class LogReplay:
             for part in self._checkpoint(plan):
                 tick()
                 add_part(made, part, changed, wanted)
-            made.add_rows(digest_row(add) for add in tail.files.values())
+            made.add_files(tail.files.values())
         return made
 
     def _adds(self, plan: Plan, wanted: frozenset[int] | None) -> Iterator[Add]:
@@ -137,10 +136,4 @@ def add_part(
     from deltalakedb.transfer.importing.encoding import add_usual_files  # imports Arrow's functions
 
     if not isinstance(part, Piece) or not add_usual_files(made, part.batch, changed, wanted):
-        made.add_rows(digest_row(add) for add in _unchanged(part, changed, wanted))
-
-
-def digest_row(add: Add) -> tuple[str, str, int, int, str, str]:
-    """A file as a row of `FileDigest.add_rows`."""
-    values = encode_json(dict(add.partition_values))
-    return add.path, add.dv_id, add.size, add.modification_time, values, add.stats or ""
+        made.add_files(_unchanged(part, changed, wanted))

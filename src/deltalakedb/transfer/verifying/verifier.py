@@ -35,7 +35,7 @@ from deltalakedb.protocol.actions import (
     meaning_of,
 )
 from deltalakedb.protocol.arrow_values import int_array, int_values, text_scalar
-from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, bucket_of
+from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, bucket_of, file_text
 from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.packs import decode_block
 from deltalakedb.protocol.paths import canonical_path, encode_path, path_hash
@@ -43,7 +43,7 @@ from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.transfer import LEVELS, Level
 from deltalakedb.transfer.importing.options import EngineOptions, memory_bound, require_one_of
 from deltalakedb.transfer.reports import VerifyReport
-from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay, digest_row
+from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -273,7 +273,7 @@ class LoadProof:
             return None
         whole = FileDigest()
         whole.merge(self._digest)
-        whole.add_rows(digest_row(add) for add in self._tail.files.values())
+        whole.add_files(self._tail.files.values())
         facts: dict[str, Any] = {
             "num_files": whole.num_files,
             "size_bytes": whole.size_bytes,
@@ -300,8 +300,8 @@ class LoadProof:
             paths = {path for path, _ in self._changed}
             known = files.live_files(session, table_id, [encode_path(path) for path in paths])
             ids = {key: known[key][0] for key in self._changed & known.keys()}
-            stored = {add.key: digest_row(add) for add in files.read_some(session, list(ids.values()))}
-        return stored == {key: digest_row(add) for key, add in self._tail.files.items()}
+            stored = {add.key: file_text(add) for add in files.read_some(session, list(ids.values()))}
+        return stored == {key: file_text(add) for key, add in self._tail.files.items()}
 
 
 def _add_fields(
