@@ -94,6 +94,8 @@ class File(JsonValue):
     add_version: int
     num_records: int | None = None
 
+    _parts = {"add": Add}
+
     @property
     def path(self) -> str:
         """Its path as the log spells it: relative to the table's root, or absolute."""
@@ -108,16 +110,6 @@ class File(JsonValue):
     def partition_values(self) -> Mapping[str, str | None]:
         """Partition column -> value, as text."""
         return self.add.partition_values
-
-    def to_dict(self) -> dict[str, Any]:
-        """The file as plain data."""
-        return {"add": self.add.to_dict(), "add_version": self.add_version, "num_records": self.num_records}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The file from the result of ``to_dict``."""
-        add = Add.from_dict(part(data, "add", cls))
-        return cls(add, part(data, "add_version", cls), data.get("num_records"))
 
 
 @dataclass(frozen=True, slots=True)

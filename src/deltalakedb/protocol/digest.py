@@ -55,7 +55,7 @@ class FileDigest:
         digests = b"".join([sha256(text).digest() for text in texts])
         lanes = np.frombuffer(digests, dtype=">u4").reshape(-1, 8)
         at = hashes & (BUCKETS - 1)
-        values = (1, lanes[:, 0].astype(np.int64), lanes[:, 1].astype(np.int64), sizes)
+        values = np.stack([np.ones_like(sizes), lanes[:, 0], lanes[:, 1], sizes]).astype(np.int64)
         for sums, value in zip(self._sums, values, strict=True):
             np.add.at(sums, at, value)
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final, Self, cast
+from dataclasses import MISSING, fields
+from typing import Any, ClassVar, Final, Self, cast
 
 import msgspec
 
@@ -89,6 +88,8 @@ class JsonValue:
     """A value that is plain data and JSON text as well, and comes back equal from both."""
 
     __slots__ = ()
+    #: the classes of the fields that are such values themselves
+    _parts: ClassVar[Mapping[str, type[JsonValue]]] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """The value as plain data."""
@@ -96,9 +97,14 @@ class JsonValue:
         return {name: value.to_dict() if isinstance(value, JsonValue) else value for name, value in named}
 
     @classmethod
-    @abstractmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The value from what ``to_dict`` gave."""
+        """The value from what ``to_dict`` gave; ProtocolError if it lacks a field without a default."""
+        values: dict[str, Any] = {}
+        for field in fields(cast(Any, cls)):
+            if field.name in data or field.default is MISSING:
+                value, kind = part(data, field.name, cls), cls._parts.get(field.name)
+                values[field.name] = value if kind is None or value is None else kind.from_dict(value)
+        return cls(**values)
 
     def to_json(self) -> str:
         """The value as compact JSON text."""

@@ -5,13 +5,13 @@ One behaviour suite, ``tests/behaviour``, runs over both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
 
 from deltalakedb.protocol.actions import CommitInfo, Metadata
 from deltalakedb.protocol.actions import Protocol as ProtocolAction
-from deltalakedb.protocol.json_text import JsonValue, part
+from deltalakedb.protocol.json_text import JsonValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,11 +28,7 @@ class Snapshot(JsonValue):
     protocol: ProtocolAction
     metadata: Metadata
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The snapshot from what ``to_dict`` gave."""
-        version, timestamp, protocol, metadata = (part(data, f.name, cls) for f in fields(cls))
-        return cls(version, timestamp, ProtocolAction.from_dict(protocol), Metadata.from_dict(metadata))
+    _parts = {"protocol": ProtocolAction, "metadata": Metadata}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +64,7 @@ class Commit(JsonValue):
     size_bytes: int | None = None
     info: CommitInfo | None = None
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The commit from what ``to_dict`` gave."""
-        info = None if data.get("info") is None else CommitInfo.from_dict(data["info"])
-        known = {f.name: data.get(f.name) for f in fields(cls)[2:-1]}
-        return cls(part(data, "version", cls), part(data, "committed_at", cls), **known, info=info)
+    _parts = {"info": CommitInfo}
 
 
 @dataclass(frozen=True, slots=True)
