@@ -138,6 +138,12 @@ def test_like_stops_at_a_backslash_because_engines_disagree_on_it():
     assert found == And((StartsWith(NAME, "a"), Unknown(r"name LIKE 'a\%b%'")))
 
 
+@pytest.mark.parametrize("word", ["ILIKE", "SIMILAR TO", "RLIKE", "REGEXP"])
+def test_other_patterns_are_unknown_with_not_too(word):
+    text = f"name NOT {word} 'a.*'"
+    assert parse(text) == Not(Unknown(text))
+
+
 def test_texts_and_names_are_unquoted():
     assert parse("name = 'it''s'") == Compare(NAME, "=", "it's")
     assert parse('"Mixed Case" = 1') == Compare(("Mixed Case",), "=", 1)
@@ -202,6 +208,7 @@ def test_booleans_stand_alone():
         "ntz > '2024-01-02T03:04:05Z'",
         "name ILIKE 'a%'",
         "name ~ 'a.*'",
+        "name RLIKE 'a.*'",
         "name || 'x' = 'ax'",
         "CASE WHEN id = 1 THEN TRUE ELSE FALSE END",
         "ts > now() - INTERVAL '1 day'",

@@ -56,9 +56,10 @@ _COMPARE: Final[dict[str, Op]] = {
     "=": "=", "==": "=", "<>": "!=", "!=": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">=", "<=>": "<=>",
 }  # fmt: skip
 _FLIPPED: Final[dict[Op, Op]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_REGEX: Final = ("~", "~*", "!~", "!~*", "RLIKE", "REGEXP")
-_ARITHMETIC: Final = ("+", "-", "*", "/", "%", "||", "&", "|", "^", "#", "->", "->>", "@")
-_TESTS: Final = ("IS", "NOT", "IN", "BETWEEN", "LIKE", "ILIKE", "SIMILAR")
+#: operators whose results are not computed
+_OPAQUE: Final = ("+", "-", "*", "/", "%", "||", "&", "|", "^", "#", "->", "->>", "@", "~", "~*", "!~", "!~*")
+_PATTERNS: Final = ("LIKE", "ILIKE", "SIMILAR", "RLIKE", "REGEXP")
+_TESTS: Final = ("IS", "NOT", "IN", "BETWEEN", *_PATTERNS)
 _RESERVED: Final = frozenset({"AND", "OR", "NOT", "IS", "IN", "BETWEEN", "LIKE"})
 _CONSTANTS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 #: words before a text that make it a value of a type; None for types that no column is compared with
@@ -237,9 +238,6 @@ class _Parser:
         while True:
             if op := self.accept(*_COMPARE):
                 node = self.compare(node, _COMPARE[op], self.operand(), start)
-            elif self.accept(*_REGEX):
-                self.operand()
-                node = self.unknown(start)
             elif self.next.key in _TESTS:
                 test = self.is_test if self.accept("IS") else self.membership
                 negated = self.accept("NOT")
@@ -296,7 +294,7 @@ class _Parser:
                 if symmetric:
                     return self.unknown(start)
                 return And((self.compare(node, ">=", low, start), self.compare(node, "<=", high, start)))
-            case "LIKE" | "ILIKE" | "SIMILAR" as word:
+            case word if word in _PATTERNS:
                 if word == "SIMILAR":
                     self.expect("TO")
                 pattern = self.operand()
@@ -341,7 +339,7 @@ class _Parser:
     def operand(self) -> _Node:
         start = self.at
         node = self.unary()
-        while self.accept(*_ARITHMETIC):
+        while self.accept(*_OPAQUE):
             self.unary()
             node = self.unknown(start)
         return node
