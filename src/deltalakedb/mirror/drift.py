@@ -323,10 +323,15 @@ _REMOTE_FILES = 3
 
 def lost_file(database: Database, table: Table, store: Store) -> str | None:
     """Check whether a few live files exist in a store; return one that does not."""
-    below = [relative_to(store.location, path) for path in files.some_live(database, table)]
-    some = [path for path in below if path is not None]
+    some = _some_files(database, table, store)
     some = some if isinstance(store, LocalStore) else some[:_REMOTE_FILES]
     return next((path for path in some if not store.exists(path)), None)
+
+
+def _some_files(database: Database, table: Table, store: Store) -> list[str]:
+    """A few live files below the table's root."""
+    paths = [relative_to(store.location, path) for path in files.some_live(database, table)]
+    return [path for path in paths if path is not None]
 
 
 # ---- checkpoints ----------------------------------------------------------------------------------------
@@ -349,10 +354,8 @@ def broken_checkpoints(
             continue
         for checkpoint in listing.checkpoints[version]:
             # each one, since a reader skips a broken checkpoint and uses another
-            large = quick and sum(meta.size for meta in checkpoint.files) > _MAX_REPLAYED_BYTES
-            detail = (
-                _torn_detail(store, checkpoint) if large else _checkpoint_difference(ours, store, checkpoint)
-            )
+            replay = not quick or sum(meta.size for meta in checkpoint.files) <= _MAX_REPLAYED_BYTES
+            detail = _checkpoint_difference(ours, store, checkpoint, replay=replay)
             if detail is not None:
                 yield Difference("checkpoint", version, detail), checkpoint
     # read again: another process may have written a checkpoint meanwhile
@@ -363,13 +366,13 @@ def broken_checkpoints(
         yield Difference("checkpoint", hint, detail), None
 
 
-def _torn_detail(store: Store, checkpoint: Checkpoint) -> str | None:
-    return None if is_complete(store, checkpoint) else "the checkpoint is torn"
-
-
-def _checkpoint_difference(ours: SqlTxnLogReader, store: Store, checkpoint: Checkpoint) -> str | None:
-    if (torn := _torn_detail(store, checkpoint)) is not None:
-        return torn
+def _checkpoint_difference(
+    ours: SqlTxnLogReader, store: Store, checkpoint: Checkpoint, *, replay: bool
+) -> str | None:
+    if not is_complete(store, checkpoint):
+        return "the checkpoint is torn"
+    if not replay:
+        return None
     metadata, protocol = None, None
     theirs: set[FileKey] = set()
     try:
@@ -460,8 +463,7 @@ def _has_version(store: Store, version: int) -> bool:
 
 def _has_data(database: Database, table: Table, store: Store) -> bool:
     """Whether some live file is there; of a table without files under its root, whether anything is."""
-    paths = [relative_to(store.location, path) for path in files.some_live(database, table)]
-    below = [path for path in paths if path is not None]
+    below = _some_files(database, table, store)
     return any(map(store.exists, below)) if below else not _is_empty(store)
 
 
