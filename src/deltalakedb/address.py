@@ -143,18 +143,14 @@ class Address:
 
     def to_uri(self, *, redact: bool = True) -> str:
         """The address as text; only ``redact=False`` writes the password, and only that parses back equal."""
-        query = dict(self.options)
+        table = self.table
         if self.engine == "postgres":
-            parts = [self.database or "", self.schema or "", *([self.table] if self.table else [])]
-            path = self._authority(redact=redact) + "/".join(quote(p, safe="") for p in parts)
+            parts = [self.database or "", self.schema or "", *([table] if table else [])]
+            path, table = self._authority(redact=redact) + "/".join(quote(p, safe="") for p in parts), None
         else:
             path = quote(self.path or "", safe="/")
-            if self.table is not None:
-                query = {"table": self.table, **query}
-        if self.location is not None:
-            query["location"] = self.location
-        text = "&".join(f"{key}={quote(value, safe='/:@')}" for key, value in query.items())
-        return f"deltasql://{self.engine}/{path}" + (f"?{text}" if text else "")
+        query = {"table": table, **dict(self.options), "location": self.location}
+        return _with_query(f"deltasql://{self.engine}/{path}", query)
 
     def to_url(self) -> str:
         """The address as a ``deltasql+ENGINE://`` URL, without its password."""
@@ -165,8 +161,7 @@ class Address:
             start = f"postgresql://{authority.removeprefix('@')}{quote(self.database or '', safe='')}"
         else:
             start = f"{self.engine}:///{quote(self.path or '', safe='/')}"
-        text = "&".join(f"{k}={quote(v, safe='/:@')}" for k, v in query.items() if v is not None)
-        return f"deltasql+{start}" + (f"?{text}" if text else "")
+        return _with_query(f"deltasql+{start}", query)
 
     def _authority(self, *, redact: bool) -> str:
         if self.host is None and self.port is None and self.user is None:
@@ -183,6 +178,11 @@ class Address:
 
     def __repr__(self) -> str:
         return f"Address({self.to_uri()!r})"
+
+
+def _with_query(url: str, query: Mapping[str, str | None]) -> str:
+    text = "&".join(f"{key}={quote(value, safe='/:@')}" for key, value in query.items() if value is not None)
+    return url + (f"?{text}" if text else "")
 
 
 class TableUri(str):
@@ -263,6 +263,7 @@ def validate_table_name(name: str) -> str:
 
 _MAX_ADDRESS: Final = 16_384
 
+#: the forms of addresses, and of addresses as URLs, by engine
 _FORMS: Final = {
     "sqlite": "deltasql://sqlite//absolute/path/meta.db?table=NAME",
     "duckdb": "deltasql://duckdb//absolute/path/catalog.duckdb?table=NAME",
@@ -275,7 +276,7 @@ _URL_FORMS: Final = {
 }
 _FILE_HINT: Final = "one slash fewer for a relative path; without ?table= it is the catalog's address"
 _POSTGRES_HINT: Final = (
-    "omit user:password@host:5432/ to use libpq's environment, and /NAME for the catalog's address; "
+    "omit user:password@host:5432{slash} to use libpq's environment, and {table} for the catalog's address; "
     "percent-encode / as %2F, @ as %40, : as %3A, ? as %3F and # as %23 inside a part"
 )
 
@@ -289,17 +290,13 @@ _HOSTNAME: Final = re.compile(r"[\w.-]{1,253}(,[\w.-]{1,253})*")
 _PORT: Final = re.compile("[0-9]{1,5}")
 
 
-_URL_HINT: Final = (
-    "omit user:password@host:5432 to use libpq's environment, and &table=NAME for the catalog's address; "
-    "percent-encode / as %2F, @ as %40, : as %3A, ? as %3F and # as %23 inside a part"
-)
-
-
 def _address_error(message: str, engine: str | None = None, *, is_url: bool = False) -> AddressError:
     if engine is None:
         forms = (*_FORMS.values(), _URL_FORMS["postgres"])
         return AddressError(message, suggestion="write one of\n    " + "\n    ".join(forms))
-    hint = (_URL_HINT if is_url else _POSTGRES_HINT) if engine == "postgres" else _FILE_HINT
+    hint = _FILE_HINT
+    if engine == "postgres":
+        hint = _POSTGRES_HINT.format(slash="" if is_url else "/", table="&table=NAME" if is_url else "/NAME")
     return AddressError(message, suggestion=f"write {(_URL_FORMS if is_url else _FORMS)[engine]} ({hint})")
 
 
