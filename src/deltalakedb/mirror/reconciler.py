@@ -215,25 +215,11 @@ def watch(database: Database, *, stop: threading.Event, interval: float = 1.0) -
 
 
 class ReconcilerThread:
-    """A reconciler in a thread of a long-lived process, as a context manager."""
+    """A reconciler in a thread of a long-lived process, as a context manager; it ends its pass on exit."""
 
     def __init__(self, database: Database, *, interval: float = 1.0) -> None:
         self._database = database
         self._interval = checked_interval(interval)
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._work, name="deltasql-reconciler", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the current pass."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
 
     def _work(self) -> None:
         try:
@@ -242,11 +228,14 @@ class ReconcilerThread:
             logger.exception("the reconciler stopped")
 
     def __enter__(self) -> Self:
-        self.start()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="deltasql-reconciler", daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self._stop.set()
+        self._thread.join()
 
 
 # ---- in the background of writers -----------------------------------------------------------------------
