@@ -980,15 +980,14 @@ class Mirror:
 
     def checkpoint(self, name: str, *, kind: CheckpointKind | None = None) -> WrittenCheckpoint:
         """Write a checkpoint of the newest published version."""
-        return checkpointer.checkpoint(self._database, name, kind=kind, storage_options=self._options(name))
+        return checkpointer.checkpoint(self._database, name, kind=kind)
 
     def clean(self, name: str, *, dry_run: bool = False) -> CleanupPlan:
         """Delete log files whose retention has ended and that a published checkpoint covers.
 
         A dry run only lists them.
         """
-        options = self._options(name)
-        return checkpointer.clean(self._database, name, storage_options=options, dry_run=dry_run)
+        return checkpointer.clean(self._database, name, dry_run=dry_run)
 
     def prune(self, name: str, *, dry_run: bool = False) -> checkpointer.Pruned:
         """Delete the bytes of published commits that a published checkpoint covers from the catalog."""
@@ -1005,9 +1004,7 @@ class Mirror:
         for version in (start, end):
             if isinstance(version, bool) or not isinstance(version, int):
                 raise ArgumentTypeError(f"a version must be a whole number, not {version!r}", table=name)
-        return checkpointer.compact(
-            self._database, name, start, end, storage_options=self._options(name), dry_run=dry_run
-        )
+        return checkpointer.compact(self._database, name, start, end, dry_run=dry_run)
 
     def verify(self, name: str, *, replay: bool = True) -> VerifyReport:
         """Compare a table's log with the catalog at every version, and every checkpoint.
@@ -1021,7 +1018,8 @@ class Mirror:
         """
         table = registry.find(self._database, name)
         level: Level = "full" if replay else "commits"
-        return verify_head(self._database, table, level, self._options(name), checkpoints=True)
+        options = self._database.engine.config.storage_options_for(table.location)
+        return verify_head(self._database, table, level, options, checkpoints=True)
 
     def repair(self, name: str, *, dry_run: bool = False, create_folder: bool = False) -> Repaired:
         """Rewrite commit files and checkpoints that are missing or damaged from the catalog.
@@ -1031,18 +1029,13 @@ class Mirror:
             dry_run: Change nothing, and report what would be rewritten.
             create_folder: Write the log even if nothing of the table is at its location.
         """
-        options = self._options(name)
-        return repair.repair(
-            self._database, name, storage_options=options, dry_run=dry_run, create_folder=create_folder
-        )
+        return repair.repair(self._database, name, dry_run=dry_run, create_folder=create_folder)
 
     def rebuild(self, name: str, location: str | os.PathLike[str]) -> tuple[int, int]:
         """Write the whole log of a table from the catalog to an empty location."""
         if not isinstance(location, str | os.PathLike):
             raise ArgumentTypeError(f"a location must be a path or a URL, not {location!r}", table=name)
-        place = os.fspath(location)
-        options = self._database.engine.config.storage_options_for(place)
-        return repair.rebuild(self._database, name, place, storage_options=options)
+        return repair.rebuild(self._database, name, os.fspath(location))
 
     def recover(self, name: str) -> Adoption:
         """Adopt the commits of a log that is ahead of the catalog."""
@@ -1097,10 +1090,6 @@ class Mirror:
         if policy not in (drift.FREEZE, drift.ADOPT):
             raise InvalidArgumentError(f"unknown policy {policy!r}", suggestion="use freeze or adopt")
         registry.set_table_setting(self._database, name, drift.FOREIGN_COMMITS, policy)
-
-    def _options(self, name: str) -> dict[str, Any] | None:
-        location = registry.find(self._database, name).location
-        return self._database.engine.config.storage_options_for(location)
 
 
 @overload

@@ -15,6 +15,7 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import migrations, outbox, registry
 from deltalakedb.metastore.database import Database
+from deltalakedb.mirror import store_at
 from deltalakedb.mirror.drift import (
     Difference,
     broken_checkpoints,
@@ -22,7 +23,6 @@ from deltalakedb.mirror.drift import (
     newest_commit_differences,
     versions_ahead,
 )
-from deltalakedb.storage.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -236,7 +236,7 @@ def _log(database: Database, table: Table) -> Iterator[Check]:
     """The verifier's quick checks of the log, and whether a few data files exist."""
     if table.published_version < 0:
         return
-    store = open_store(table.location, database.engine.config.storage_options_for(table.location))
+    store = store_at(database, table.location)
     if next(iter(store.list(LOG_FOLDER)), None) is None:
         hint = (
             f"mount its disk, or run `deltasql relocate {table.name} NEW_LOCATION` if it was moved; if only "

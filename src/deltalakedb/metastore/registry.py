@@ -14,6 +14,7 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     TableExistsError,
     TableFollowedError,
+    TableFrozenError,
     TableMissingError,
     UnsupportedOperationError,
 )
@@ -96,6 +97,16 @@ def refuse_followed(table: Table) -> None:
             version=table.head.version,
             suggestion=f"write to the original at {table.location}; to manage it here, remove the copy with "
             f"`deltasql import --undo {table.name}` and import the table without --follow",
+        )
+
+
+def refuse_frozen(table: Table, suggestion: str) -> None:
+    if table.state == "frozen":
+        raise TableFrozenError(
+            f"the table is frozen: {table.state_reason}",
+            table=table.name,
+            version=table.head.version,
+            suggestion=suggestion,
         )
 
 

@@ -23,12 +23,12 @@ from deltalakedb.exceptions import (
     InvalidArgumentError,
     LogGapError,
     StorageMissingError,
-    TableFrozenError,
     TableMissingError,
 )
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import audit, commits, files, outbox, registry, snapshots
 from deltalakedb.metastore.leases import Lease, leased, still_held
+from deltalakedb.mirror import Options, store_at
 from deltalakedb.mirror.clocks import checked_clock, database_now
 from deltalakedb.mirror.drift import require_folder, require_no_foreign_commits
 from deltalakedb.protocol.properties import (
@@ -38,7 +38,6 @@ from deltalakedb.protocol.properties import (
     is_on,
 )
 from deltalakedb.retry import retry_in_ms
-from deltalakedb.storage.store import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import OpenTable, Table
-    from deltalakedb.mirror import Options
+    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +76,7 @@ def checkpoint(
     arguments of `write_checkpoint_of`, which is the default.
     """
     table, store = _writable(database, name, storage_options)
-    if table.state == "frozen":
-        raise TableFrozenError(
-            f"the table is frozen: {table.state_reason}",
-            table=name,
-            suggestion="resolve that first: a checkpoint would decide for one side",
-        )
+    registry.refuse_frozen(table, "resolve that first: a checkpoint would decide for one side")
     newest = table.published_version
     if newest < 0:
         raise InvalidArgumentError("nothing of the table is published yet", table=name)
@@ -118,7 +112,7 @@ def checkpoint(
 def _writable(database: Database, name: str, storage_options: Options) -> tuple[Table, Store]:
     table = registry.find(database, name)
     registry.refuse_followed(table)
-    store = open_store(table.location, storage_options)
+    store = store_at(database, table.location, storage_options)
     require_folder(database, table, store)
     return table, store
 
@@ -295,9 +289,8 @@ def checkpoint_if_due(
     passed = status.published_version // every > max(status.checkpoint_version, 0) // every
     if not passed and not _tail_is_due(database, status):
         return None
-    given = database.engine.config.storage_options_for(status.location, storage_options)
     try:
-        written = checkpoint(database, name, storage_options=given)
+        written = checkpoint(database, name, storage_options=storage_options)
     except CatalogBusyError:
         raise  # another process is writing it
     except Exception as error:
@@ -309,7 +302,7 @@ def checkpoint_if_due(
         prune(database, name)
     if is_on(metadata, _CLEANUP) if options.cleanup is None else options.cleanup:
         try:
-            clean(database, name, storage_options=given)
+            clean(database, name, storage_options=storage_options)
         except InvalidArgumentError as error:
             logger.info("the log of %s is cleaned up later: %s", name, error.message)
         except DeltaSqlError as error:
@@ -362,12 +355,7 @@ def prune(database: Database, name: str, *, dry_run: bool = False) -> Pruned:
     table, status = registry.find(database, name), outbox.status_of(database, name)
     if status is None:
         raise TableMissingError(f"the table {name!r} was dropped a moment ago", table=name)
-    if status.state == "frozen":
-        raise TableFrozenError(
-            f"the table is frozen: {status.state_reason}",
-            table=name,
-            suggestion="resolve that first: its bytes may be needed for it",
-        )
+    registry.refuse_frozen(table, "resolve that first: its bytes may be needed for it")
     waiting = outbox.waiting_versions(database, table.table_id)
     # the checkpoint's own version stays, because a rebuilt log continues from it
     covered = (status.checkpoint_version, status.published_version, *waiting[:1])

@@ -28,10 +28,10 @@ from deltalakedb.exceptions import (
 )
 from deltalakedb.metastore import commits, files, outbox, registry
 from deltalakedb.metastore.txn_log import SqlTxnLogReader
+from deltalakedb.mirror import Options, store_at
 from deltalakedb.protocol.actions import Add, CommitInfo, FileKey, Metadata, Protocol, meaning
 from deltalakedb.protocol.paths import relative_to
 from deltalakedb.storage.local import LocalStore
-from deltalakedb.storage.store import Store, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.mirror import Options
+    from deltalakedb.storage.store import Store
 
 logger = logging.getLogger(__name__)
 
@@ -263,7 +263,7 @@ def require_no_foreign_commits(
         found = f"the table is frozen, and {danger}: {table.state_reason}"
         suggestion = "resolve that first: see `deltasql mirror status`"
     else:
-        store = open_store(table.location, storage_options)
+        store = store_at(database, table.location, storage_options)
         newest = newest_beyond(database, table, store)
         if newest is None and (newest := _displaced_version(database, table, store)) is None:
             return
@@ -273,9 +273,8 @@ def require_no_foreign_commits(
 
 def with_foreign_count(database: Database, status: MirrorStatus) -> MirrorStatus:
     """A status with the number of versions of the log that the catalog does not know."""
-    options = database.engine.config.storage_options_for(status.location)
     try:
-        table, store = registry.find(database, status.table), open_store(status.location, options)
+        table, store = registry.find(database, status.table), store_at(database, status.location)
         newest, displaced = newest_beyond(database, table, store), _displaced_version(database, table, store)
         if displaced is None and newest is None:
             return replace(status, ahead=0)

@@ -39,19 +39,19 @@ from deltalakedb.exceptions import (
 from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import commits, outbox, registry
 from deltalakedb.metastore.outbox import Member, Unpublished
+from deltalakedb.mirror import Options, store_at
 from deltalakedb.mirror.checkpointer import DUE, CheckpointOptions, write_checkpoint_of
 from deltalakedb.mirror.drift import commit_file_difference, commit_file_state, is_ratified, require_folder
 from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.retry import retry_in_ms
 from deltalakedb.storage.local import FileWrite, LocalStore, write_files
-from deltalakedb.storage.store import Store, local_path, open_store
+from deltalakedb.storage.store import Store, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Mapping, Sequence
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.mirror import Options
     from deltalakedb.protocol.txn_log import UnpublishedCommits
 
     _Steps: TypeAlias = Generator[Unpublished, bool, None]
@@ -301,7 +301,7 @@ class _Run:
             if not self.waiting:
                 return
             durable = database.engine.config.publish.fsync
-            self.store = open_store(table.location, self.target.storage_options, durable=durable)
+            self.store = store_at(database, table.location, self.target.storage_options, durable=durable)
             check = self._restore_predecessor if known is None else self._follows_published
             if not check(self.waiting[0].version):
                 return
@@ -501,9 +501,8 @@ def _write_if_complete(
 
 
 def _store(database: Database, member: Member, options: StoreOptions) -> Store:
-    config = database.engine.config
-    found = config.storage_options_for(member.location, options.get(member.location))
-    return open_store(member.location, found, durable=config.publish.fsync)
+    durable = database.engine.config.publish.fsync
+    return store_at(database, member.location, options.get(member.location), durable=durable)
 
 
 def _is_in_log(database: Database, member: Member, options: StoreOptions) -> bool:

@@ -141,8 +141,7 @@ def publish_waiting(
         table = registry.find(database, name)
     except TableMissingError:
         return Pass(), False  # dropped a moment ago
-    options = database.engine.config.storage_options_for(table.location, storage_options)
-    result = publish(database, table, storage_options=options)
+    result = publish(database, table, storage_options=storage_options)
     failed = (name,) if result.error is not None else ()
     diverged = (name,) if result.diverged and not failed else ()
     done = Pass(len(result.versions), failed=failed, diverged=diverged)

@@ -12,6 +12,7 @@ from deltalakedb.delta_log.optional_files import write_last_checkpoint
 from deltalakedb.exceptions import InvalidArgumentError
 from deltalakedb.metastore import commits, registry, snapshots
 from deltalakedb.metastore.leases import Lease, leased, require
+from deltalakedb.mirror import store_at
 from deltalakedb.mirror.checkpointer import checkpoint_lease, write_checkpoint_of
 from deltalakedb.mirror.drift import (
     Difference,
@@ -22,7 +23,7 @@ from deltalakedb.mirror.drift import (
 )
 from deltalakedb.protocol.actions import CommitInfo, encode_commit
 from deltalakedb.protocol.properties import IN_COMMIT_TIMESTAMPS, is_on
-from deltalakedb.storage.store import Store, open_store, real_location
+from deltalakedb.storage.store import Store, real_location
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.commits import CommitRow
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.rows import Table
-    from deltalakedb.mirror import Options
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,6 @@ def repair(
     database: Database,
     name: str,
     *,
-    storage_options: Options = None,
     dry_run: bool = False,
     create_folder: bool = False,
 ) -> Repaired:
@@ -83,7 +82,7 @@ def repair(
     """
     table = registry.find(database, name)
     registry.refuse_followed(table)
-    store = open_store(table.location, storage_options)
+    store = store_at(database, table.location)
     if not create_folder:
         require_data(database, table, store)
     found = log_differences(database, table, store)
@@ -190,9 +189,7 @@ def _put(database: Database, table: Table, store: Store, finding: Difference) ->
     return None
 
 
-def rebuild(
-    database: Database, name: str, location: str, *, storage_options: Options = None
-) -> tuple[int, int]:
+def rebuild(database: Database, name: str, location: str) -> tuple[int, int]:
     """Write a table's whole log from SQL into an empty place; returns the first and last version it holds.
 
     If bytes of older commits are not in the catalog, it begins with a checkpoint of the oldest version from
@@ -206,9 +203,9 @@ def rebuild(
         TableFolderMissingError: It is the table's own place, and nothing of the table is there.
     """
     table = registry.find(database, name)
-    store = open_store(location, storage_options)
+    store = store_at(database, location)
     # commits that wait reach the table's own place only by publishing
-    home = open_store(table.location, storage_options)
+    home = store_at(database, table.location)
     own = real_location(store.location) == real_location(home.location)
     if not own:
         registry.refuse_taken(database, name, store.location, free=True)

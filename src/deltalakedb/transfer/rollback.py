@@ -11,7 +11,6 @@ from deltalakedb.address import parse_address
 from deltalakedb.coordinator.coordinator import refuse_fenced
 from deltalakedb.exceptions import (
     InvalidArgumentError,
-    TableFrozenError,
     TableMissingError,
     UnsupportedOperationError,
 )
@@ -115,13 +114,7 @@ def _undo(database: Database, row: ImportRow, keep_batches: int | None, *, dry_r
 
 def refuse_unreleasable(database: Database, table: Table) -> None:
     """Refuse to release a table that is frozen or fenced, or whose log lacks commits."""
-    if table.state == "frozen":
-        raise TableFrozenError(
-            f"the table is frozen: {table.state_reason}",
-            table=table.name,
-            version=table.head.version,
-            suggestion="run `deltasql mirror status`, then `deltasql mirror resolve`",
-        )
+    registry.refuse_frozen(table, "run `deltasql mirror status`, then `deltasql mirror resolve`")
     waiting = outbox.lag(database, table.table_id).versions
     if waiting or table.published_version < table.head.version:
         raise UnsupportedOperationError(
