@@ -7,7 +7,7 @@ import hashlib
 import time
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import commit_path
@@ -36,6 +36,7 @@ from deltalakedb.storage import ObjectMeta, Store, open_store
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Mapping, Sequence
+    from io import BufferedReader
     from types import UnionType
 
 
@@ -94,12 +95,10 @@ def read_commit_info(store: Store, path: str, *, size: int = LARGE) -> CommitInf
 
 
 def commit_digest(store: Store, path: str) -> CommitDigest:
-    hashed, size = hashlib.sha256(), 0
     with store.open(path) as file:
-        while piece := file.read(1 << 20):
-            hashed.update(piece)
-            size += len(piece)
-    return CommitDigest(hashed.hexdigest(), size)
+        return CommitDigest(
+            hashlib.file_digest(cast("BufferedReader", file), "sha256").hexdigest(), file.tell()
+        )
 
 
 def _lines(store: Store, path: str, size: int) -> Iterator[bytes]:
