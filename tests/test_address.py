@@ -126,6 +126,20 @@ def test_a_postgres_table_may_stand_in_the_query() -> None:
         parse_address(PG + "lake/meta/t?table=u")
 
 
+def test_a_table_and_a_catalog_are_not_taken_for_each_other() -> None:
+    table = parse_address(PG + "u:s3cret@h/lake/meta/t")
+    assert table.require_table() == "t"
+    assert table.catalog.require_catalog() == table.catalog
+    with pytest.raises(AddressError, match="Expected the address of a table, got that of a catalog"):
+        table.catalog.require_table()
+    with pytest.raises(
+        AddressError, match="Expected the address of a catalog, got that of a table"
+    ) as caught:
+        table.require_catalog()
+    assert caught.value.suggestion == f"leave the table out: {table.catalog.to_uri()}"
+    assert "s3cret" not in str(caught.value)
+
+
 def test_a_remote_postgres_is_reached_by_verified_tls_unless_told_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
