@@ -20,7 +20,7 @@ from deltalakedb.address import (
     parse_address,
     validate_table_name,
 )
-from deltalakedb.exceptions import AddressError, DeltaError
+from deltalakedb.exceptions import AddressError, DeltaError, InvalidArgumentError
 from deltalakedb.redaction import Secret, redact
 
 PG = "deltasql://postgres/"
@@ -132,11 +132,9 @@ def test_a_table_and_a_catalog_are_not_taken_for_each_other() -> None:
     assert table.catalog.require_catalog() == table.catalog
     with pytest.raises(AddressError, match="Expected the address of a table, got that of a catalog"):
         table.catalog.require_table()
-    with pytest.raises(
-        AddressError, match="Expected the address of a catalog, got that of a table"
-    ) as caught:
+    with pytest.raises(InvalidArgumentError, match="is a table's address, not a catalog's") as caught:
         table.require_catalog()
-    assert caught.value.suggestion == f"leave the table out: {table.catalog.to_uri()}"
+    assert caught.value.suggestion == f"use {table.catalog.to_uri()}"
     assert "s3cret" not in str(caught.value)
 
 
