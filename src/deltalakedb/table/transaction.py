@@ -599,8 +599,9 @@ class CatalogTransaction:
             if self._repeats:
                 return  # the first call created it
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
-        root = None if location is None else normal_location(location)
-        create_with(self._database, name, root, operation, transaction=self, free=free, **options)
+        place = None if location is None else normal_location(location)
+        address = replace(self._address, table=name, location=place)
+        create_with(self._database, address, operation, transaction=self, name_is_free=free, **options)
 
     def _reading(self) -> Session:
         """The session to read with; CatalogNotFoundError if there is no catalog yet."""

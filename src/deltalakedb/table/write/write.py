@@ -61,7 +61,15 @@ from deltalakedb.table.handle import (
 )
 from deltalakedb.table.locations import normal_location, place_for
 from deltalakedb.table.roots import delete_new_files, root_at
-from deltalakedb.table.scratch import ErrorContext, ScratchTable, removes, rewrite, submit, translate_errors
+from deltalakedb.table.scratch import (
+    ErrorContext,
+    ScratchCommits,
+    ScratchTable,
+    removes,
+    rewrite,
+    submit,
+    translate_errors,
+)
 from deltalakedb.table.sources import SqlSource, cache_of
 from deltalakedb.table.write.parquet import AppendPlan, Rows, arrow_source, plan_append, write_files
 from deltalakedb.table.write_locks import write_lock
@@ -226,7 +234,7 @@ def create_or_replace(
     address = parse_address(table_uri)
     table = open_existing(address, storage_options)
     if table is None:
-        create_at(address, run, create_options, storage_options)
+        create_with(Database.open(address), address, run, create_options, storage_options)
     elif mode in ("error", "append"):
         raise exists(table)
     elif mode == "overwrite":
@@ -245,40 +253,24 @@ def open_existing(address: Address, storage_options: Mapping[str, str] | None = 
         return None
 
 
-def create_at(
-    address: Address,
-    operation: Callable[[str], object],
-    create_options: CreateOptions,
-    storage_options: Mapping[str, str] | None,
-) -> Committed | None:
-    return create_with(
-        Database.open(address),
-        address.table or "",
-        address.location,
-        operation,
-        storage_options=storage_options,
-        create_options=create_options,
-    )
-
-
 def create_with(
     database: Database,
-    name: str,
-    location: str | None,
+    address: Address,
     operation: Callable[[str], object],
+    create_options: CreateOptions = NO_OPTIONS,
+    storage_options: Mapping[str, str] | None = None,
     *,
     transaction: CommitTarget | None = None,
-    free: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-    create_options: CreateOptions = NO_OPTIONS,
+    name_is_free: bool = False,
 ) -> Committed | None:
     """Create a table by what delta-rs does in an empty folder, and commit it at once or in a transaction.
 
-    A name that is taken may be ``free`` by the time of the commit.
+    ``name_is_free`` if the transaction renames or drops the table that has the name now.
     """
+    name = address.require_table()
     database.ensure()
-    place = place_for(database, name, location)
-    registry.refuse_taken(database, name, place, free=free)
+    place = place_for(database, name, address.location)
+    registry.refuse_taken(database, name, place, free=name_is_free)
     root = root_at(place, storage_options, database.engine.config)
     if next(root.store.list(LOG_FOLDER), None) is not None:
         raise TableExistsError(
@@ -289,11 +281,8 @@ def create_with(
     failpoint("data.before")
     config = database.engine.config
     with ScratchTable(root) as scratch:
-        with translate_errors(ErrorContext(name, place, hint=create_options.hint)):
-            operation(str(scratch.folder))
-        commits = scratch.read_commits()
-        if create_options.in_place is not None:
-            commits = commits.in_place(create_options.in_place())
+        about = ErrorContext(name, place, hint=create_options.hint)
+        commits = _commits_of(operation, scratch, about, create_options)
         moved = root.move_in(scratch.folder, commits.new_files, fsync=config.publish.fsync)
         failpoint("data.after")
         intent = WriteIntent(
@@ -313,6 +302,15 @@ def create_with(
         return None
 
 
+def _commits_of(
+    operation: Callable[[str], object], scratch: ScratchTable, about: ErrorContext, options: CreateOptions
+) -> ScratchCommits:
+    with translate_errors(about):
+        operation(str(scratch.folder))
+    commits = scratch.read_commits()
+    return commits if options.in_place is None else commits.in_place(options.in_place())
+
+
 def replace_or_append(
     table: TableHandle,
     mode: str,
@@ -328,11 +326,7 @@ def replace_or_append(
     failpoint("data.before")
     with ScratchTable(table.root) as scratch:
         scratch.write_log(snapshot)
-        with translate_errors(ErrorContext.at(table)):
-            operation(str(scratch.folder))
-        commits = scratch.read_commits()
-        if create_options.in_place is not None:
-            commits = commits.in_place(create_options.in_place())
+        commits = _commits_of(operation, scratch, ErrorContext.at(table), create_options)
         if mode == "append":
             return submit(table, snapshot, scratch, commits, NOTHING, hooks=create_options.hooks)
         config, location = table.database.engine.config, table.row.location
@@ -388,7 +382,8 @@ def write_table(
     if table is None:
         create_options = split_options(options, table=address.table)
         run = partial(_stock, data=data, mode=mode, predicate=predicate, **options)
-        return _public(create_at(address, run, create_options, storage_options))
+        create = create_with(Database.open(address), address, run, create_options, storage_options)
+        return _public(create)
     if mode != "error":
         table.check_location(address.location)
         table.require_writable()
