@@ -182,11 +182,10 @@ def plan_vacuum(
     kept = [table.source_at(version) for version in _versions(keep_versions)]
     found = referenced_files(table.database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
     data = DataFiles.of(table.database, source.opened, table.root.options)
-    sizes, strangers = dict(found.expired), {}
-    if not table.root.is_local:
-        # a request for each file would cost as much as deleting it, and the catalog knows what is gone
-        gone = vacuumed.ended(table.database, table.row)
-        sizes = {path: size for path, size in sizes.items() if gone.get(path, -1) <= found.removed[path]}
+    # asking an object store for each file costs as much as deleting it, and the catalog knows what is gone
+    gone = {} if table.root.is_local else vacuumed.ended(table.database, table.row)
+    sizes = {path: file.size for path, file in found.expired.items() if gone.get(path, -1) <= file.removed_by}
+    strangers: dict[str, int] = {}
     if full:
         before, now = clock.on_store(cutoff), clock.on_store(clock.now)
         known = found.needed | found.expired.keys()
