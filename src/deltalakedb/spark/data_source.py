@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from deltalakedb.commit.request import Write
 from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
@@ -623,7 +624,7 @@ class _Writer(DataSourceArrowWriter):
         if any(isinstance(file, Path) and not file.exists() for file in files):
             raise not_shared_error(self.location, table=table.name)  # they are on disks of other machines
         actions = (info, *notes, *gone, *adds)
-        table.submit(self.snapshot, [actions], reads, files, new_names=True)
+        table.submit(self.snapshot, [actions], reads, files, origin=Write(new_names=True))
 
     def abort(self, messages: _Messages) -> None:
         """Delete the files of a failed job.

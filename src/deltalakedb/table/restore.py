@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.commit.request import Write
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError
 from deltalakedb.metastore import files, vacuumed
 from deltalakedb.mirror.drift import ADOPT, FOREIGN_COMMITS, require_no_foreign_commits
@@ -90,7 +91,7 @@ def restore(
         *(replace(a, data_change=True) for a in back),
         *removes(away),
     ]
-    table.submit(now, [actions], EVERYTHING, hooks=hooks, handled_features=handled)
+    table.submit(now, [actions], EVERYTHING, hooks=hooks, origin=Write(handled_features=handled))
     return done
 
 

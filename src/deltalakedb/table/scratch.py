@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 from deltalake._internal import RawDeltaTable
 
 from deltalakedb import exceptions
+from deltalakedb.commit.request import Write
 from deltalakedb.delta_log.names import LOG_FOLDER, commit_path, parse_name
 from deltalakedb.exceptions import (
     DeltaSqlError,
@@ -449,10 +450,8 @@ def submit(
     fsync = table.database.engine.config.publish.fsync
     moved = scratch.root.move_in(scratch.folder, commits.new_files, fsync=fsync)
     failpoint("data.after")
-    new_names = commits.new_names
-    return table.submit(
-        read, steps, reads, moved, new_names=new_names, hooks=hooks, handled_features=handled_features
-    )
+    origin = Write(commits.new_names, handled_features)
+    return table.submit(read, steps, reads, moved, origin=origin, hooks=hooks)
 
 
 def with_metrics(commits: ScratchCommits, more: int, *names: str) -> ScratchCommits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.commit.request import Write
 from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.delta_log.cleanup import FILE_RETENTION, retention_ms, sweep
 from deltalakedb.exceptions import (
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 _HOUR_MS: Final = 3_600_000
 #: files that are deleted between two checks of what is live
 _BATCH: Final = 1_000
+_ORIGIN: Final = Write(handled_features=SPARK_FEATURES)
 #: how often a commit of a vacuum is retried after a conflict
 _RETRIES: Final = 10
 
@@ -271,9 +273,7 @@ def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -
     """Commit the start or the end of a vacuum, which depends on no other commit."""
     for attempt in range(_RETRIES + 1):
         try:
-            table.submit(
-                table.snapshot, [actions], NOTHING, handled_features=SPARK_FEATURES, statements=(own,)
-            )
+            table.submit(table.snapshot, [actions], NOTHING, origin=_ORIGIN, statements=(own,))
         except ConflictError:
             if attempt == _RETRIES:
                 raise

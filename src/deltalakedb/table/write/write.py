@@ -18,7 +18,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction
 
 from deltalakedb.address import Address, parse_address
-from deltalakedb.commit.request import NewTable
+from deltalakedb.commit.request import NewTable, TableChange, Write
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
     ArgumentTypeError,
@@ -285,17 +285,11 @@ def create_with(
         commits = _commits_of(operation, scratch, about, create_options)
         moved = root.move_in(scratch.folder, commits.new_files, fsync=config.publish.fsync)
         failpoint("data.after")
-        intent = WriteIntent(
-            NewTable(name, place, comment=create_options.comment, tags=create_options.tags),
-            [_apply_options(commits.actions, create_options, config, place)],
-            None,
-            NOTHING,
-            moved,
-            commits.new_names,
-            root=root,
-            hooks=create_options.hooks,
-            handled_features=create_options.handled_features,
-        )
+        new = NewTable(name, place, comment=create_options.comment, tags=create_options.tags)
+        actions = _apply_options(commits.actions, create_options, config, place)
+        origin = Write(commits.new_names, create_options.handled_features)
+        change = TableChange(new, [actions], reads=NOTHING, origin=origin)
+        intent = WriteIntent(change, moved, root, create_options.hooks)
         if transaction is None:
             return commit(database, intent)
         transaction.submit(intent)
@@ -510,7 +504,7 @@ def append(
         if checking is not None and (failure := checking.exception()) is not None:
             delete_new_files(files)
             raise failure
-        return table.submit(snapshot, [actions], NOTHING, files, new_names=True, hooks=hooks)
+        return table.submit(snapshot, [actions], NOTHING, files, origin=Write(new_names=True), hooks=hooks)
 
 
 def _only_transactions(given: CommitProperties) -> bool:
