@@ -96,9 +96,9 @@ class DataFiles:
         """The listed files that are not among the known ones, and older than any pending write."""
         before = before if pending is None else min(before, pending)
         before = before if is_local(self.root) else min(before, now - REMOTE_GRACE_MS)
-        strange = [meta for meta in listed if meta.modified_ms <= before and meta.path not in known]
-        behind_links = linked(self.root, known) if strange and is_local(self.root) else frozenset[str]()
-        return (meta for meta in strange if meta.path not in behind_links)
+        unknown = [meta for meta in listed if meta.modified_ms <= before and meta.path not in known]
+        behind_links = linked(self.root, known) if unknown and is_local(self.root) else frozenset[str]()
+        return (meta for meta in unknown if meta.path not in behind_links)
 
     def deletable(self, paths: Iterable[str]) -> Sequence[str]:
         """Those of some paths that may be deleted: the rule of vacuum, gc and listings.

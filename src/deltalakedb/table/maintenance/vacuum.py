@@ -72,7 +72,7 @@ class Vacuum:
     #: paths below the root, with their sizes
     files: Mapping[str, int]
     #: those that no version references, with the times they were last written
-    strangers: Mapping[str, int]
+    orphans: Mapping[str, int]
     #: how the history describes the vacuum
     parameters: Mapping[str, str]
     #: the recorded files, and the version that recorded them
@@ -187,13 +187,13 @@ def plan_vacuum(
     # asking an object store for each file costs as much as deleting it, and the catalog knows what is gone
     gone = {} if table.root.is_local else vacuumed.ended(table.database, table.row)
     sizes = {path: file.size for path, file in found.expired.items() if gone.get(path, -1) <= file.removed_by}
-    strangers: dict[str, int] = {}
+    orphans: dict[str, int] = {}
     if full:
         before, now = clock.on_store(cutoff), clock.on_store(clock.now)
         known = found.needed | found.expired.keys()
         for meta in data.orphans(known, list_files(data), before=before, pending=pending, now=now):
             sizes[meta.path] = meta.size
-            strangers[meta.path] = meta.modified_ms
+            orphans[meta.path] = meta.modified_ms
     if not found.changes_known:
         sizes = {path: size for path, size in sizes.items() if not path.startswith(CHANGES)}
     behind_links = linked(table.row.location, found.needed) if sizes and table.root.is_local else ()
@@ -203,7 +203,7 @@ def plan_vacuum(
         "specifiedRetentionMillis": str(retention),
         "defaultRetentionMillis": str(shortest),
     }
-    return Vacuum(table, table.row, source.snapshot.version, sizes, strangers, parameters)
+    return Vacuum(table, table.row, source.snapshot.version, sizes, orphans, parameters)
 
 
 def _hours(value: Any) -> int:
@@ -235,7 +235,7 @@ def _delete(run: Vacuum) -> list[str]:
     paths = list(run.paths)
     for start in range(0, len(paths), _BATCH):
         try:
-            oldest = oldest_pending_write(root) if run.strangers else None
+            oldest = oldest_pending_write(root) if run.orphans else None
             now = _newest(table)
         except DeltaSqlError:
             run.release(paths[start:])
@@ -246,7 +246,7 @@ def _delete(run: Vacuum) -> list[str]:
         due = [
             path
             for path in batch
-            if path not in live and (oldest is None or run.strangers.get(path, oldest - 1) < oldest)
+            if path not in live and (oldest is None or run.orphans.get(path, oldest - 1) < oldest)
         ]
         if kept := set(batch).difference(due):
             run.release(kept)
@@ -339,27 +339,27 @@ def collect(
     created = table.created_at + max(0, clock.ahead)
     # change data of versions whose commits are not all here may be named by the log alone
     whole = table.head.first_version == 0 and commits.tail_start(database, table) <= 1
-    strangers = {
+    orphans = {
         meta.path: meta
         for meta in data.orphans(known, data.list(), before=before, pending=pending, now=now)
         # older ones may belong to versions from before the import
         if meta.modified_ms >= created and (whole or not meta.path.startswith(CHANGES))
     }
-    strangers = {path: strangers[path] for path in data.deletable(strangers)}
+    orphans = {path: orphans[path] for path in data.deletable(orphans)}
     if not dry_run:
         again = snapshots.open_table(database, name)
         require_no_foreign_commits(database, again.table, storage_options)
         live = referenced_files(database, again, cutoff=0, with_changes=True).known
-        strangers = {path: meta for path, meta in strangers.items() if path not in live}
-        for path in strangers:
+        orphans = {path: meta for path, meta in orphans.items() if path not in live}
+        for path in orphans:
             store.delete(path)
         for folder in dead:
             remove_folder(folder.path)
     unfinished = sweep(store, now_ms=now, older_than_ms=age, dry_run=dry_run)
     return Garbage(
         name,
-        tuple(meta.path for meta in (*strangers.values(), *unfinished)),
+        tuple(meta.path for meta in (*orphans.values(), *unfinished)),
         tuple(folder.path.name for folder in dead),
-        sum(meta.size for meta in (*strangers.values(), *unfinished)),
+        sum(meta.size for meta in (*orphans.values(), *unfinished)),
         deleted=not dry_run,
     )
