@@ -39,7 +39,6 @@ from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,
     FENCE,
-    check_writable,
     features_named,
     reader_features,
     with_features,
@@ -63,11 +62,11 @@ from deltalakedb.table.locations import normal_location, place_for
 from deltalakedb.table.roots import delete_new_files, root_at
 from deltalakedb.table.scratch import (
     ErrorContext,
+    OpenScratchTable,
     ScratchCommits,
     ScratchTable,
     removes,
     rewrite,
-    submit,
     translate_errors,
 )
 from deltalakedb.table.sources import SqlSource, cache_of
@@ -315,19 +314,15 @@ def replace_or_append(
 
     A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
     """
-    snapshot = table.snapshot
-    check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
-    failpoint("data.before")
-    with ScratchTable(table.root) as scratch:
-        scratch.write_log(snapshot)
+    read, reads = table.snapshot, NOTHING if mode == "append" else EVERYTHING
+    with OpenScratchTable(table, read, (), reads) as scratch:
         commits = _commits_of(operation, scratch, ErrorContext.at(table), create_options)
         if mode == "append":
-            return submit(table, snapshot, scratch, commits, NOTHING, hooks=create_options.hooks)
+            return scratch.submit(create_options.hooks, commits)
         config, location = table.database.engine.config, table.row.location
-        actions = _apply_options(commits.actions, create_options, config, location, snapshot.metadata)
+        actions = _apply_options(commits.actions, create_options, config, location, read.metadata)
         whole = replace(commits, steps=(actions,))
-        gone = removes(table.source.adds())
-        return submit(table, snapshot, scratch, whole, EVERYTHING, gone, hooks=create_options.hooks)
+        return scratch.submit(create_options.hooks, whole, removes(table.source.adds()))
 
 
 def exists(table: TableHandle) -> TableExistsError:
