@@ -176,13 +176,13 @@ def test_only_files_that_may_match_are_shown_to_spark(
     twins = SparkTwins.make(spark, catalog, tmp_path, "t", NO_VECTORS)
     catalog.mirror.fence("t")  # which keeps out others, not ourselves
     shown: list[int] = []
-    write_log = SparkScratchTable.write_spark_log
+    write_log = SparkScratchTable.write_log
 
-    def counted(self: SparkScratchTable, snapshot: Any, adds: Any, domains: Any) -> None:
+    def counted(self: SparkScratchTable, snapshot: Any, adds: Any) -> None:
         shown.append(len(adds))
-        write_log(self, snapshot, adds, domains)
+        write_log(self, snapshot, adds)
 
-    monkeypatch.setattr(SparkScratchTable, "write_spark_log", counted)
+    monkeypatch.setattr(SparkScratchTable, "write_log", counted)
     assert update(spark, twins.uri, {"v": "0"}, "p = 1 AND id < 10") == {"num_affected_rows": 3}
     news = spark.sql(NEWS)
     merge(spark, twins.uri, news, "target.id = source.id AND target.p = 2").whenMatchedDelete().execute()

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
+from deltalakedb.commit.request import Write
 from deltalakedb.exceptions import (
     DeltaSqlError,
     InvalidArgumentError,
@@ -48,7 +49,7 @@ from deltalakedb.storage.store import is_local, open_store
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle, warn_nothing_written
 from deltalakedb.table.read.change_feed import Change, ChangeLog, Version, read_changes
-from deltalakedb.table.read.scan import Vectors, arrow_schema, known, scan_files
+from deltalakedb.table.read.scan import arrow_schema, known, scan_files
 from deltalakedb.table.restore import missing_files
 from deltalakedb.table.roots import Root, delete_new_files, groups_of, reading, root_at
 from deltalakedb.table.write.parquet import plan_append, write_files
@@ -454,7 +455,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Change(version, when, "insert", add) for add in adds] if self._feed else adds
 
     def _new_files(self, table: TableHandle, version: int) -> list[Any]:
-        log = ChangeLog(table.database, table.row, table.root.options)
+        log = ChangeLog(table.database, table.row, table.root)
         found = next(iter(log.versions(version, version)))
         for action in found.actions:
             if isinstance(action, Protocol):
@@ -467,7 +468,7 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._begun = True
         if self._feed:
             log.check_enabled(version)
-            return list(log.changes(found, Vectors(table.root)))
+            return list(log.changes(found))
         adds = [a for a in found.actions if isinstance(a, Add) and a.data_change]
         removes = any(isinstance(a, Remove) and a.data_change for a in found.actions)
         if removes and "skipChangeCommits" in self._flags:
@@ -623,7 +624,7 @@ class _Writer(DataSourceArrowWriter):
         if any(isinstance(file, Path) and not file.exists() for file in files):
             raise not_shared_error(self.location, table=table.name)  # they are on disks of other machines
         actions = (info, *notes, *gone, *adds)
-        table.submit(self.snapshot, [actions], reads, files, new_names=True)
+        table.submit(self.snapshot, [actions], reads, files, origin=Write(new_names=True))
 
     def abort(self, messages: _Messages) -> None:
         """Delete the files of a failed job.

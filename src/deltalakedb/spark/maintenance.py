@@ -243,7 +243,7 @@ def vacuum_list(
         return _list_files(spark, data)
 
     plan = plan_vacuum(table, retention_hours, enforce=True, full=True, dry_run=True, list_files=list_files)
-    rows = sorted((path, size, path in plan.strangers) for path, size in plan.files.items())
+    rows = sorted((path, size, path in plan.orphans) for path, size in plan.files.items())
     if output is not None:
         frame = spark.createDataFrame(rows, "path string, size bigint, unknown boolean")
         run_monitored(spark, lambda: frame.write.mode("errorifexists").parquet(output), lambda: None)

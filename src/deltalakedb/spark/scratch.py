@@ -24,15 +24,12 @@ from deltalakedb.address import Address
 from deltalakedb.delta_log.names import commit_path
 from deltalakedb.delta_log.optional_files import version_checksum, write_checksum
 from deltalakedb.exceptions import DeltaError, InvalidArgumentError, UnsupportedOperationError
-from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import snapshots
-from deltalakedb.protocol.actions import Action, Add, CommitInfo, DomainMetadata, encode_commit
+from deltalakedb.protocol.actions import Action, Add, CommitInfo, encode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.features import (
-    COMMITTER_FEATURES,
     FENCE,
     SPARK_FEATURES,
-    check_writable,
     tracks_rows,
     without_features,
 )
@@ -45,11 +42,10 @@ from deltalakedb.table.handle import TableHandle, require_handle
 from deltalakedb.table.roots import FILES_FOLDER, Root, with_absolute_path
 from deltalakedb.table.scratch import (
     ErrorContext,
+    OpenScratchTable,
     ScratchCommits,
-    ScratchTable,
     in_partitions_of,
     removes,
-    submit,
     translate_errors,
     with_read_set,
 )
@@ -342,12 +338,8 @@ def run_on_scratch(
     Returns:
         delta-spark's metrics, and the commit (None in a transaction); None if there was nothing to do.
     """
-    check_writable(read.protocol, table=table.name, also=COMMITTER_FEATURES | SPARK_FEATURES)
-    domains = snapshots.domains(table.database, table.row, read.version)
-    failpoint("data.before")
-    with SparkScratchTable(table.root) as scratch, log_parts(spark, len(files)):
+    with SparkScratchTable(table, read, files, reads) as scratch, log_parts(spark, len(files)):
         require_shared_path(spark, table.root.location, str(scratch.folder), table=table.name)
-        scratch.write_spark_log(read, files, domains)
         with translate_delta_errors(ErrorContext.at(table)):
             run(str(scratch.folder))
         commits = scratch.read_commits()
@@ -355,20 +347,20 @@ def run_on_scratch(
         infos = [action for action in commits.actions if isinstance(action, CommitInfo)]
         if not more and len(infos) == len(commits.actions):
             return None
-        committed = submit(table, read, scratch, commits, reads, more, handled_features=SPARK_FEATURES)
+        committed = scratch.submit(commits=commits, more=more)
     return infos[0].extra.get("operationMetrics") or {} if infos else {}, committed
 
 
-class SparkScratchTable(ScratchTable):
+class SparkScratchTable(OpenScratchTable):
     """A scratch table for delta-spark to write to, whose new files become the real table's."""
 
     stats_include_nan = True
+    handled_features = SPARK_FEATURES
     _tracked = False
 
-    def write_spark_log(
-        self, snapshot: Snapshot, adds: Sequence[Add], domains: Mapping[str, DomainMetadata]
-    ) -> None:
+    def write_log(self, snapshot: Snapshot, adds: Sequence[Add]) -> None:
         """Write the log that makes this folder a Delta table for delta-spark."""
+        domains = snapshots.domains(self._table.database, self._table.row, snapshot.version)
         self._version = 0
         provided = self._work.provide(adds)
         self._provided.update((ours.path, (ours, add)) for ours, add in zip(provided, adds, strict=True))

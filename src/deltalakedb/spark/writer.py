@@ -99,10 +99,8 @@ def write(
     address = uri if isinstance(uri, Address) else parse_address(str(uri))
     table = open_existing(address, storage_options)
     if table is None:
-        name, place = address.require_table(), address.location
-        create = request.creation(name, configuration, place)
-        at = Database.open(address)
-        create_with(at, name, place, create, storage_options=storage_options, create_options=CREATE_OPTIONS)
+        create = request.creation(address.require_table(), configuration, address.location)
+        create_with(Database.open(address), address, create, CREATE_OPTIONS, storage_options)
         return 0
     table.check_location(address.location)
     if request.mode not in ("error", "ignore"):

@@ -108,11 +108,7 @@ def check_columns(table: TableHandle, names: Sequence[str]) -> None:
     known = parse_schema(table.snapshot.metadata.schema_string).names
     for name in names:
         if name.partition(".")[0] not in known:
-            raise InvalidArgumentError(
-                f"the table has no column {name}",
-                table=table.name,
-                suggestion=_near(name, known, f"its columns are {', '.join(known)}"),
-            )
+            raise _missing(table, "column", name, known, f"its columns are {', '.join(known)}")
 
 
 def check_constraints(table: TableHandle, names: Sequence[str]) -> None:
@@ -123,9 +119,7 @@ def check_constraints(table: TableHandle, names: Sequence[str]) -> None:
     for name in names:
         if name.lower() not in {k.lower() for k in known}:
             has = f"its constraints are {', '.join(known)}" if known else "it has no constraints"
-            raise InvalidArgumentError(
-                f"the table has no constraint {name}", table=table.name, suggestion=_near(name, known, has)
-            )
+            raise _missing(table, "constraint", name, known, has)
 
 
 @contextmanager
@@ -149,6 +143,13 @@ def known_properties(table: TableHandle, wanted: Mapping[str, str]) -> Iterator[
         raise InvalidArgumentError(what, table=table.name, suggestion=hint) from error
 
 
+def _missing(
+    table: TableHandle, what: str, name: str, known: Iterable[str], otherwise: str
+) -> InvalidArgumentError:
+    hint = _near(name, known, otherwise)
+    return InvalidArgumentError(f"the table has no {what} {name}", table=table.name, suggestion=hint)
+
+
 def _near(name: str, known: Iterable[str], otherwise: str) -> str:
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {near[0]}?" if near else otherwise
@@ -165,8 +166,7 @@ def unset_properties(table: TableHandle, names: Sequence[str]) -> None:
     known = before.metadata.configuration
     for name in names:
         if name not in known:
-            hint = _near(name, known, "`deltasql show` lists the properties")
-            raise InvalidArgumentError(f"the table has no property {name}", table=table.name, suggestion=hint)
+            raise _missing(table, "property", name, known, "`deltasql show` lists the properties")
         if name.startswith(properties.CONSTRAINT_PREFIX):
             raise InvalidArgumentError(
                 f"{name} is a constraint",

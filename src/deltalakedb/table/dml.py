@@ -73,14 +73,14 @@ class MergePlan:
         where = None if whole else target_predicate(call, read.metadata)
         adds, reads = candidates(self._table, where)
         left_out = 0 if where is None else self._table.source.num_files() - len(adds)
+
+        def run(scratch: OpenScratchTable) -> str:
+            builder = call.on(scratch)
+            for name, args, kwargs in self._clauses:
+                getattr(builder, name)(*args, **kwargs)
+            return str(scratch.raw.merge_execute(builder))
+
         with OpenScratchTable(self._table, read, adds, reads) as scratch:
-
-            def run(raw: Any) -> str:
-                builder = call.on(raw)
-                for name, args, kwargs in self._clauses:
-                    getattr(builder, name)(*args, **kwargs)
-                return str(raw.merge_execute(builder))
-
             metrics = json.loads(scratch.run(run))
             scratch.submit(hooks, with_metrics(scratch.read_commits(), left_out, _SKIPPED))
         return json.dumps(add_to_metrics(metrics, left_out, _SKIPPED))
@@ -102,7 +102,7 @@ def target_predicate(call: Call, metadata: Metadata) -> Expr | None:
 
 def update(table: TableHandle, call: Call) -> str:
     where = table.where_or_all(call["predicate"])
-    return rewrite(table, where, lambda scratch: str(call.on(scratch.raw)), hooks=call.hooks)[0]
+    return rewrite(table, where, lambda scratch: str(call.on(scratch)), hooks=call.hooks)[0]
 
 
 def delete(table: TableHandle, call: Call) -> str:
@@ -117,7 +117,7 @@ def delete(table: TableHandle, call: Call) -> str:
 
     def run(scratch: OpenScratchTable) -> str:
         nothing = doubtful and _is_empty(scratch.raw, f"SELECT 1 FROM t WHERE ({predicate})")  # noqa: S608
-        return str(call.on(scratch.raw, predicate="false" if nothing else predicate))
+        return str(call.on(scratch, predicate="false" if nothing else predicate))
 
     return rewrite(table, where, run, hooks=call.hooks)[0]
 

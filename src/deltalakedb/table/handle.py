@@ -13,7 +13,7 @@ import msgspec
 from deltalake import CommitProperties, PostCommitHookProperties
 
 from deltalakedb.address import Address, parse_address
-from deltalakedb.commit.request import CommitRequest, NewTable, TableChange, UserStatement, Write
+from deltalakedb.commit.request import PLAIN_WRITE, CommitRequest, TableChange, UserStatement, Write
 from deltalakedb.coordinator.coordinator import Coordinator, after_commit, require_writable
 from deltalakedb.exceptions import (
     ArgumentTypeError,
@@ -28,7 +28,6 @@ from deltalakedb.metastore.database import Database
 from deltalakedb.mirror.checkpointer import CheckpointOptions
 from deltalakedb.protocol.actions import Action, CommitInfo, Metadata, Protocol, Txn
 from deltalakedb.protocol.json_text import encode_json
-from deltalakedb.protocol.read_set import EVERYTHING, ReadSet
 from deltalakedb.table.arguments import predicate_of
 from deltalakedb.table.locations import normal_location
 from deltalakedb.table.roots import PlacedFile, Root, delete_new_files, reading, root_at
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.predicate import Expr
+    from deltalakedb.protocol.read_set import ReadSet
     from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.storage.local import Flushes
     from deltalakedb.table.read.scan import RawTable
@@ -88,27 +88,17 @@ class WriteIntent:
     """What one operation wants to commit to one table.
 
     Attributes:
-        table: The table, or the one to create.
-        steps: The actions of each version to make; usually one version.
-        read: The snapshot it worked from.
-        reads: What its result depends on, to find conflicts.
+        change: The actions of each version to make, usually of one, and what they depend on.
         files: New files, already below the table's root; deleted if the commit fails.
-        new_names: Whether every added file is one of ``files``.
         root: The table's root, with the storage options that the caller gave.
         hooks: What to do after the commit.
-        handled_features: Writer features whose rules the engine that wrote the files has followed.
         statements: Run in the same database transaction, after the rows of the commit are written.
     """
 
-    table: Table | NewTable
-    steps: Sequence[Sequence[Action]]
-    read: Snapshot | None = None
-    reads: ReadSet = EVERYTHING
-    files: Sequence[PlacedFile] = ()
-    new_names: bool = False
-    root: Root | None = None
-    hooks: Hooks = DEFAULT_HOOKS
-    handled_features: frozenset[str] = frozenset()
+    change: TableChange
+    files: Sequence[PlacedFile]
+    root: Root
+    hooks: Hooks
     statements: Sequence[UserStatement] = ()
 
 
@@ -125,16 +115,14 @@ class CommitTarget(typing.Protocol):
 
 def commit(database: Database, intent: WriteIntent) -> Committed:
     """Commit and publish one operation outside of a transaction."""
-    origin = Write(new_names=intent.new_names, handled_features=intent.handled_features)
-    change = TableChange(intent.table, intent.steps, intent.read, intent.reads, origin)
-    options = {} if intent.root is None else {intent.root.location: intent.root.options}
-    (done,) = Coordinator(database, options).commit(
-        CommitRequest([change], statements=intent.statements),
+    table, root = intent.change.table, intent.root
+    (done,) = Coordinator(database, {root.location: root.options}).commit(
+        CommitRequest([intent.change], statements=intent.statements),
         delete_files=lambda: delete_new_files(intent.files),
-        checkpoints={intent.table.location: intent.hooks},
+        checkpoints={table.location: intent.hooks},
     )
     if done.replayed:
-        warn_nothing_written(intent.table.name)
+        warn_nothing_written(table.name)
     return done
 
 
@@ -309,14 +297,18 @@ class TableHandle:
         steps: Sequence[Sequence[Action]],
         reads: ReadSet,
         files: Sequence[PlacedFile] = (),
-        **more: Any,
+        *,
+        origin: Write = PLAIN_WRITE,
+        hooks: Hooks = DEFAULT_HOOKS,
+        statements: Sequence[UserStatement] = (),
     ) -> Committed | None:
         """Commit a change of this table and move to the new version, or add it to the transaction (None).
 
         ``read`` is the snapshot that the operation began with: another thread may have moved the handle to a
-        newer version meanwhile. ``more`` are further attributes of `WriteIntent`.
+        newer version meanwhile. The other arguments are those of `TableChange` and `WriteIntent`.
         """
-        intent = WriteIntent(self._row, steps, read, reads, files, root=self.root, **more)
+        change = TableChange(self._row, steps, read, reads, origin)
+        intent = WriteIntent(change, files, self.root, hooks, statements)
         self.raw = None
         if self._transaction is not None:
             self._transaction.submit(intent)

@@ -15,7 +15,7 @@ from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import STATS_COLUMNS, mapping_mode
 from deltalakedb.protocol.read_set import NOTHING
-from deltalakedb.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, parse_schema
+from deltalakedb.protocol.schema import ArrayType, MapType, StructField, StructType, parse_schema
 from deltalakedb.protocol.stats import column_names
 from deltalakedb.table.scratch import (
     Call,
@@ -224,10 +224,5 @@ def _plain_type(kind: Any) -> Any:
 
 def _physical_path(column: tuple[str, ...], schema: StructType) -> str:
     """A column of a list of columns, perhaps inside structs."""
-    here: DataType | None = schema
-    out = []
-    for part in column:
-        field = here.field(part) if isinstance(here, StructType) else None
-        out.append(part if field is None else field.physical_name)
-        here = None if field is None else field.type
-    return ".".join(p if p.isidentifier() else f"`{p.replace('`', '``')}`" for p in out)
+    parts = [field.physical_name for field in schema.fields_at(column)] or column
+    return ".".join(p if p.isidentifier() else f"`{p.replace('`', '``')}`" for p in parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from deltalakedb.commit.request import Write
 from deltalakedb.exceptions import InvalidArgumentError, StorageMissingError
 from deltalakedb.metastore import files, vacuumed
 from deltalakedb.mirror.drift import ADOPT, FOREIGN_COMMITS, require_no_foreign_commits
@@ -16,7 +17,6 @@ from deltalakedb.protocol.properties import number_or
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.table.arguments import epoch_ms, whole_number
 from deltalakedb.table.handle import DEFAULT_HOOKS, Hooks, TableHandle, commit_info
-from deltalakedb.table.roots import Root, store_for
 from deltalakedb.table.scratch import removes
 from deltalakedb.table.sources import Source, SqlSource
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.protocol.actions import Action, Add, Protocol
     from deltalakedb.protocol.txn_log import Snapshot
+    from deltalakedb.table.roots import Root
 
 #: column ids are never used again, not even after a restore
 _HIGHEST_COLUMN = "delta.columnMapping.maxColumnId"
@@ -90,7 +91,7 @@ def restore(
         *(replace(a, data_change=True) for a in back),
         *removes(away),
     ]
-    table.submit(now, [actions], EVERYTHING, hooks=hooks, handled_features=handled)
+    table.submit(now, [actions], EVERYTHING, hooks=hooks, origin=Write(handled_features=handled))
     return done
 
 
@@ -200,7 +201,7 @@ def missing_files(root: Root, paths: Sequence[str]) -> list[str]:
     listed = {m.path for m in root.store.list("", recursive=True)} if len(paths) >= _LIST_FROM else None
 
     def exists(path: str) -> bool:
-        store, name = store_for(root, root.paths.resolve(path))
+        store, name = root.locate(path)
         return name in listed if listed is not None and store is root.store else store.exists(name)
 
     return [path for path in paths if not exists(path)]

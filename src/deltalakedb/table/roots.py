@@ -33,8 +33,9 @@ from deltalakedb.exceptions import (
     StorageMissingError,
     StorageUnavailableError,
 )
-from deltalakedb.protocol.dv import block_range, decode_block, inline_dv, resolve_dv
+from deltalakedb.protocol.dv import block_range, decode_block, decode_inline, inline_dv, resolve_dv
 from deltalakedb.protocol.paths import TablePaths, decode_path, encode_path, is_absolute, is_url, relative_to
+from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.settings import Config, RemoteConfig, get_config
 from deltalakedb.storage.local import Flushes, translated
 from deltalakedb.storage.store import Store, is_local, open_store
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pyarrow.fs as pafs
+    from pyroaring import BitMap64
 
     from deltalakedb.protocol.actions import Add, DeletionVector
     from deltalakedb.storage.remote import RemoteStore, Upload
@@ -79,6 +81,31 @@ class _Root:
     @cached_property
     def store(self) -> Store:
         return open_store(self.location, self.options)
+
+    def locate(self, path: str) -> tuple[Store, str]:
+        """The store of a file and its path there, by its path in the log; it may be outside of the root."""
+        return self._located(self.paths.resolve(path))
+
+    def deleted_rows(self, vector: DeletionVector) -> BitMap64:
+        if (place := resolve_dv(self.paths, vector)) is None:
+            return decode_inline(vector)
+        store, path = self._located(place)
+        return decode_block(vector, store.get_range(path, *block_range(vector)))
+
+    def num_rows(self, add: Add) -> int:
+        """The number of rows of a data file, deleted ones included."""
+        stats = parse_stats(add.stats)
+        if stats is not None and stats.num_records is not None:
+            return stats.num_records
+        store, path = self.locate(add.path)
+        with store.open(path) as file:
+            return int(pq.read_metadata(file).num_rows)
+
+    def _located(self, place: str) -> tuple[Store, str]:
+        if (inside := relative_to(self.location, place.replace("%", "%25"))) is not None:
+            return self.store, inside
+        folder, _, name = place.rpartition("/")
+        return open_store(folder or "/", self.options), name
 
 
 class LocalRoot(_Root):
@@ -261,14 +288,6 @@ def root_at(
     return RemoteRoot(location, outside, table, options, settings=config.remote)
 
 
-def store_for(root: Root, place: str) -> tuple[Store, str]:
-    """The store of a resolved path or URL, also outside of the root, and the path in that store."""
-    if (inside := relative_to(root.location, place.replace("%", "%25"))) is not None:
-        return root.store, inside
-    folder, _, name = place.rpartition("/")
-    return open_store(folder or "/", root.options), name
-
-
 def delete_new_files(files: Iterable[PlacedFile]) -> None:
     """Delete the new files of a commit that is known to have failed."""
     objects: dict[int, tuple[Store, list[str]]] = {}
@@ -408,23 +427,18 @@ class FetchFolder:
     def _copied(self, number: int, add: Add) -> Add:
         # generated names: a key may be too long for a file name, or outside of the root
         name = f"{FILES_FOLDER}/{number}.parquet"
-        store, path = store_for(self._root, self._root.paths.resolve(add.path))
+        store, path = self._root.locate(add.path)
+        vector = add.deletion_vector
         try:
             store.fetch(path, self.path / name)
-            vector = self._inline(add.deletion_vector)
+            if vector is not None and vector.storage_type != "i":
+                vector = inline_dv(self._root.deleted_rows(vector))
         except StorageMissingError as error:
             raise StorageMissingError(
                 f"a data file of the table is missing: {error.message}",
                 suggestion="restore the file, or read a version that does not reference it",
             ) from error
         return replace(add, path=name, deletion_vector=vector)
-
-    def _inline(self, vector: DeletionVector | None) -> DeletionVector | None:
-        """The deletion vector, stored inline."""
-        if vector is None or (url := resolve_dv(self._root.paths, vector)) is None:
-            return vector
-        store, path = store_for(self._root, url)
-        return inline_dv(decode_block(vector, store.get_range(path, *block_range(vector))))
 
 
 def _sweep(above: Path) -> None:
@@ -616,7 +630,7 @@ def find_unreadable(root: Root, files: Files, version: int | None, reported: str
 
 def _check_file(root: Root, path: str, size: int) -> None:
     """Raise StorageError if a file does not have the size in the log or a Parquet footer."""
-    store, name = store_for(root, root.paths.resolve(path))
+    store, name = root.locate(path)
     there = store.head(name).size
     end = store.get_range(name, max(0, there - len(_MAGIC[0])), len(_MAGIC[0]))
     detail = None

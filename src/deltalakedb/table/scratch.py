@@ -1,6 +1,6 @@
 """Scratch tables: delta-rs runs an operation on links to the files it needs, and we commit the result.
 
-The steps: `ScratchTable.write_log`, the operation, `ScratchTable.read_commits`, `submit`.
+The steps: `OpenScratchTable.write_log`, the operation, `read_commits`, and `submit`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import time
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from deltalake._internal import RawDeltaTable
 
 from deltalakedb import exceptions
+from deltalakedb.commit.request import Write
 from deltalakedb.delta_log.names import LOG_FOLDER, commit_path, parse_name
 from deltalakedb.exceptions import (
     DeltaSqlError,
@@ -229,28 +230,6 @@ class ScratchTable:
         #: physical paths of floating-point columns: delta-rs ignores NaN when it writes their maxima
         self._floats: Sequence[tuple[str, ...]] = ()
 
-    def write_log(
-        self, snapshot: Snapshot, adds: Iterable[Add] = (), *, placeholders: Collection[str] = ()
-    ) -> None:
-        """Write the log that makes this folder a table of the given files.
-
-        Adds whose paths are in ``placeholders`` are log entries without a file.
-        """
-        self._version = snapshot.version
-        protocol = without_features(snapshot.protocol, COMMITTER_FEATURES)
-        self._hidden = [f for f in snapshot.protocol.writer_features or () if f in COMMITTER_FEATURES]
-        path = self.folder / commit_path(snapshot.version)
-        with translated("write", path):
-            adds = list(adds)
-            real = [a for a in adds if a.path not in placeholders]
-            self._floats = float_paths(parse_schema(snapshot.metadata.schema_string))
-            provided = self._work.provide([with_safe_stats(add, self._floats) for add in real])
-            self._provided.update((ours.path, (ours, add)) for ours, add in zip(provided, real, strict=True))
-            shown = iter(provided)
-            actions: list[Action] = [protocol, snapshot.metadata]
-            actions += [a if a.path in placeholders else next(shown) for a in adds]
-            path.write_bytes(encode_commit(actions))
-
     def read_commits(self) -> ScratchCommits:
         """The commits that the engine made since the log was written, with the paths of the real table."""
         steps: list[list[Action]] = []
@@ -337,9 +316,9 @@ class Call:
     def options(self) -> dict[str, Any]:
         return {name: value for name, value in self.arguments.items() if name != _HOOKS}
 
-    def on(self, raw: RawDeltaTable, **instead: Any) -> Any:
-        """Repeat the call on delta-rs's own table, without hooks and with some arguments replaced."""
-        return getattr(raw, self.name)(**self.arguments | {_HOOKS: NO_HOOKS} | instead)
+    def on(self, scratch: OpenScratchTable, **instead: Any) -> Any:
+        """Repeat the call on a scratch table, without hooks and with some arguments replaced."""
+        return getattr(scratch.raw, self.name)(**self.arguments | {_HOOKS: NO_HOOKS} | instead)
 
 
 T = TypeVar("T")
@@ -355,8 +334,7 @@ def rewrite(
     """Run an operation that rewrites rows, by calling delta-rs on the candidate files, and commit it."""
     read = table.snapshot
     with OpenScratchTable(table, read, *candidates(table, where)) as scratch:
-        out = scratch.run(lambda _: run(scratch))
-        return out, scratch.submit(hooks)
+        return scratch.run(run), scratch.submit(hooks)
 
 
 def candidates(table: TableHandle, where: Expr | None) -> tuple[list[Add], ReadSet]:
@@ -386,12 +364,15 @@ def refuse_row_ids(table: TableHandle) -> None:
 
 
 class OpenScratchTable(ScratchTable):
-    """A scratch table over some files of an open table, opened by delta-rs as ``raw``.
+    """A scratch table over some files of an open table.
 
     The operation's result depends on ``reads``, from the snapshot ``read``, which is taken before the adds
     are listed. Adds whose paths are in ``placeholders`` are log entries without a file. delta-rs sees the
     snapshot ``shown``, if it differs from the table's own.
     """
+
+    #: writer features whose rules the engine follows
+    handled_features: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -403,56 +384,65 @@ class OpenScratchTable(ScratchTable):
         placeholders: Collection[str] = (),
         shown: Snapshot | None = None,
     ) -> None:
-        check_writable(read.protocol, table=table.name, also=COMMITTER_FEATURES)
-        self._table, self._read, self._reads = table, read, reads
+        check_writable(read.protocol, table=table.name, also=COMMITTER_FEATURES | self.handled_features)
+        self._table, self._read, self._reads, self._placeholders = table, read, reads, placeholders
         failpoint("data.before")
         super().__init__(table.root)
         try:
-            self.write_log(shown or read, adds, placeholders=placeholders)
-            with translate_errors(ErrorContext.at(table)):
-                self.raw = RawDeltaTable(str(self.folder), version=None, storage_options=None)
+            self.write_log(shown or read, list(adds))
         except BaseException:
             self.remove()
             raise
 
-    def run(self, operation: Callable[[RawDeltaTable], T], about: ErrorContext | None = None) -> T:
+    def write_log(self, snapshot: Snapshot, adds: Sequence[Add]) -> None:
+        """Write the log that makes this folder a table of the given files."""
+        self._version = snapshot.version
+        protocol = without_features(snapshot.protocol, COMMITTER_FEATURES)
+        self._hidden = [f for f in snapshot.protocol.writer_features or () if f in COMMITTER_FEATURES]
+        path = self.folder / commit_path(snapshot.version)
+        with translated("write", path):
+            real = [a for a in adds if a.path not in self._placeholders]
+            self._floats = float_paths(parse_schema(snapshot.metadata.schema_string))
+            provided = self._work.provide([with_safe_stats(add, self._floats) for add in real])
+            self._provided.update((ours.path, (ours, add)) for ours, add in zip(provided, real, strict=True))
+            shown = iter(provided)
+            actions: list[Action] = [protocol, snapshot.metadata]
+            actions += [a if a.path in self._placeholders else next(shown) for a in adds]
+            path.write_bytes(encode_commit(actions))
+
+    @cached_property
+    def raw(self) -> RawDeltaTable:
+        """The table as delta-rs opens it."""
+        return RawDeltaTable(str(self.folder), version=None, storage_options=None)
+
+    def run(self, operation: Callable[[OpenScratchTable], T], about: ErrorContext | None = None) -> T:
         with translate_errors(about or ErrorContext.at(self._table)):
-            return operation(self.raw)
+            return operation(self)
 
-    def submit(self, hooks: Hooks = DEFAULT_HOOKS, commits: ScratchCommits | None = None) -> Committed | None:
-        """Submit what delta-rs did, or ``commits``, a modified version of it."""
-        return submit(self._table, self._read, self, commits or self.read_commits(), self._reads, hooks=hooks)
+    def submit(
+        self,
+        hooks: Hooks = DEFAULT_HOOKS,
+        commits: ScratchCommits | None = None,
+        more: Sequence[Action] = (),
+    ) -> Committed | None:
+        """Move new files into place, then submit what the engine did and ``more`` actions.
 
-
-def submit(
-    table: TableHandle,
-    read: Snapshot,
-    scratch: ScratchTable,
-    commits: ScratchCommits,
-    reads: ReadSet,
-    more: Iterable[Action] = (),
-    *,
-    hooks: Hooks = DEFAULT_HOOKS,
-    handled_features: frozenset[str] = frozenset(),
-) -> Committed | None:
-    """Move new files into place, then submit the changes and ``more`` actions."""
-    more = tuple(more)
-    steps: list[Sequence[Action]] = list(commits.steps)
-    if more:
-        last = [
-            _with_changed_metrics(a, partial(_with_removes, more)) for a in (steps.pop() if steps else ())
-        ]
-        steps.append((*last, *more))
-    steps = [step for step in steps if step]
-    if not steps:
-        return None
-    fsync = table.database.engine.config.publish.fsync
-    moved = scratch.root.move_in(scratch.folder, commits.new_files, fsync=fsync)
-    failpoint("data.after")
-    new_names = commits.new_names
-    return table.submit(
-        read, steps, reads, moved, new_names=new_names, hooks=hooks, handled_features=handled_features
-    )
+        ``commits`` is a modified version of what it did.
+        """
+        commits = commits or self.read_commits()
+        steps: list[Sequence[Action]] = list(commits.steps)
+        if more:
+            last = steps.pop() if steps else ()
+            steps.append((*(_with_changed_metrics(a, partial(_with_removes, more)) for a in last), *more))
+        steps = [step for step in steps if step]
+        if not steps:
+            return None
+        table = self._table
+        fsync = table.database.engine.config.publish.fsync
+        moved = self.root.move_in(self.folder, commits.new_files, fsync=fsync)
+        failpoint("data.after")
+        origin = Write(commits.new_names, self.handled_features)
+        return table.submit(self._read, steps, self._reads, moved, origin=origin, hooks=hooks)
 
 
 def with_metrics(commits: ScratchCommits, more: int, *names: str) -> ScratchCommits:

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.protocol.actions import Action
     from deltalakedb.spark.transaction import SparkTransaction
 
 #: an id becomes a file name in `_delta_transactions`, which may have 255 bytes
@@ -68,34 +67,33 @@ class _Participant:
     read: Snapshot | None
     #: its current name in the transaction; None if it was dropped
     name: str | None
-    operations: list[Sequence[Action]] = field(default_factory=list)
-    files: list[PlacedFile] = field(default_factory=list)
-    new_names: bool = True
-    hooks: list[Hooks] = field(default_factory=list)
-    handled_features: frozenset[str] = frozenset()
+    intents: list[WriteIntent] = field(default_factory=list)
     #: drop it even if commits are unpublished
     forced: bool = False
 
+    @property
+    def files(self) -> list[PlacedFile]:
+        return [file for intent in self.intents for file in intent.files]
+
     def apply(self, intent: WriteIntent) -> None:
-        self.files += intent.files
-        for step in intent.steps:
-            self.operations.append(step)
+        self.intents.append(intent)
+        for step in intent.change.versions:
             self.overlay.apply(step)
-        self.overlay.reads |= intent.reads
-        self.new_names = self.new_names and intent.new_names
-        self.hooks.append(intent.hooks)
-        # every operation has checked the table's features itself
-        self.handled_features |= intent.handled_features
+        self.overlay.reads |= intent.change.reads
 
     def change(self, isolation: Isolation | None) -> tuple[TableChange | None, list[PlacedFile]]:
         """The change to commit, if any, and the new files that no version will reference."""
-        folded = fold(self.operations)
+        changes = [] if self.name is None else [intent.change for intent in self.intents]
+        folded = fold([step for change in changes for step in change.versions])
         cancelled = {p.rpartition("/")[2] for p in folded.cancelled}
         obsolete = self.files if self.name is None else [f for f in self.files if f.name in cancelled]
         reads = NOTHING if self.read is None else self.overlay.reads
         if not folded.versions and not reads:
             return None, obsolete
-        origin = Write(new_names=self.new_names, handled_features=self.handled_features)
+        # every operation has checked the table's features itself
+        origins = [change.origin for change in changes if isinstance(change.origin, Write)]
+        handled = frozenset[str]().union(*(origin.handled_features for origin in origins))
+        origin = Write(all(origin.new_names for origin in origins), handled)
         return TableChange(self.table, folded.versions, self.read, reads, origin, isolation), obsolete
 
     def release(self, commits: Mapping[str, Committed] | None) -> None:
@@ -386,7 +384,6 @@ class CatalogTransaction:
                 registry.refuse_unpublished(session, table)
             refuse_fenced(self._database, table)
         participant.name, participant.forced = None, force
-        participant.operations.clear()
         if isinstance(table, NewTable):
             participant.release({})
 
@@ -427,13 +424,12 @@ class CatalogTransaction:
             delete_new_files(intent.files)  # the handle outlived its table or transaction, or is read-only
             raise
         if intent.files:
-            self._write_locks.at(intent.table.location)
-        if intent.root is not None:
-            self._options[intent.root.location] = intent.root.options
+            self._write_locks.at(intent.root.location)
+        self._options[intent.root.location] = intent.root.options
         participant.apply(intent)
 
     def _participant_of(self, intent: WriteIntent) -> _Participant:
-        table = intent.table
+        table = intent.change.table
         if isinstance(table, NewTable):
             return self._add(table.name, table, Overlay(None), None, intent.root)
         for participant in self._tables:
@@ -455,7 +451,7 @@ class CatalogTransaction:
             if not isinstance(p.table, NewTable) and p.name != p.table.name
         ]
         cache_of(self._database).transaction([change.table.name for _, change in changes])
-        self._end("rolled back")  # unless the commit succeeds
+        self._end()  # unless the commit succeeds
         if not self._statements and not renames and not any(c.versions for _, c in changes):
             self._state = "committed"
             self.flushes.forget()
@@ -490,7 +486,9 @@ class CatalogTransaction:
             [one for name, one in done.items() if name in commits],
             group=self.uuid,
             renamed=bool(renames),
-            checkpoints={p.table.location: Hooks.all_of(p.hooks) for p in self._tables},
+            checkpoints={
+                p.table.location: Hooks.all_of(intent.hooks for intent in p.intents) for p in self._tables
+            },
         )
         if by_application:
             warn_nothing_written(", ".join(done))
@@ -513,7 +511,7 @@ class CatalogTransaction:
     def rollback(self) -> None:
         """Discard all changes, and delete the files that were written."""
         if self._state == "active":
-            self._end("rolled back")
+            self._end()
             self.flushes.forget()
             with self._write_locks:
                 self._delete_files()
@@ -599,8 +597,9 @@ class CatalogTransaction:
             if self._repeats:
                 return  # the first call created it
             raise TableExistsError(f"the table {name!r} exists", table=name, suggestion="write to it instead")
-        root = None if location is None else normal_location(location)
-        create_with(self._database, name, root, operation, transaction=self, free=free, **options)
+        place = None if location is None else normal_location(location)
+        address = replace(self._address, table=name, location=place)
+        create_with(self._database, address, operation, transaction=self, name_is_free=free, **options)
 
     def _reading(self) -> Session:
         """The session to read with; CatalogNotFoundError if there is no catalog yet."""
@@ -618,8 +617,8 @@ class CatalogTransaction:
             suggestion="begin a new one: with catalog.transaction() as tx: …",
         )
 
-    def _end(self, state: str) -> None:
-        self._state = state
+    def _end(self) -> None:
+        self._state = "rolled back"
         for participant in self._tables:
             participant.release(None)
         self._session = None

@@ -21,8 +21,8 @@ from deltalakedb.table.drop_in.delta_table import DeltaTable, by_address, create
 from deltalakedb.table.locations import normal_location
 from deltalakedb.table.roots import Root, root_at
 from deltalakedb.table.write.write import (
-    create_at,
     create_or_replace,
+    create_with,
     exists,
     open_existing,
     split_options,
@@ -73,8 +73,8 @@ def _convert(*, uri: str, partition_schema: Any, **options: Any) -> None:
             table=address.table,
             suggestion="add location=… to the address: the folder that holds the Parquet files",
         )
-    config = Database.open(address).engine.config
-    root = root_at(normal_location(address.location), given, config)
+    database = Database.open(address)
+    root = root_at(normal_location(address.location), given, database.engine.config)
 
     def run(target: str) -> None:
         # delta-rs lists the scratch folder: it must look like the real one
@@ -82,7 +82,7 @@ def _convert(*, uri: str, partition_schema: Any, **options: Any) -> None:
         deltalake.convert_to_deltalake(target, partition_by=partition_schema, **options)
 
     names = partial(_real_names, root, address.table)
-    create_at(address, run, replace(create_options, in_place=names), given)
+    create_with(database, address, run, replace(create_options, in_place=names), given)
 
 
 def _real_names(root: Root, table: str | None) -> dict[str, str]:

@@ -28,7 +28,7 @@ from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.locations import url_of
 from deltalakedb.table.maintenance.vacuum import vacuum
 from deltalakedb.table.read import change_feed, scan
-from deltalakedb.table.read.scan import VECTOR_SCHEMA, Vectors, stock_schema
+from deltalakedb.table.read.scan import VECTOR_SCHEMA, selection_vectors, stock_schema
 from deltalakedb.table.scratch import Call
 
 if TYPE_CHECKING:
@@ -185,8 +185,8 @@ class RawSqlTable:
         """The files that have a deletion vector, each with the rows that stay (``True``) and go."""
         source, root = self.handle.source, self.handle.root
         scan.check_files(source, root)  # an error of the stream would lose its type
-        reader = pa.RecordBatchReader.from_batches(VECTOR_SCHEMA, Vectors(root).kept(source.adds()))
-        return RecordBatchReader.from_arrow(reader)
+        vectors = selection_vectors(source.adds(), root)
+        return RecordBatchReader.from_arrow(pa.RecordBatchReader.from_batches(VECTOR_SCHEMA, vectors))
 
     load_cdf = _Operation(
         lambda table, call: RecordBatchReader.from_arrow(change_feed.load_cdf(table, **call.arguments)),

@@ -7,7 +7,7 @@ import re
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import ProtocolError
@@ -96,9 +96,9 @@ class DataFiles:
         """The listed files that are not among the known ones, and older than any pending write."""
         before = before if pending is None else min(before, pending)
         before = before if is_local(self.root) else min(before, now - REMOTE_GRACE_MS)
-        strange = [meta for meta in listed if meta.modified_ms <= before and meta.path not in known]
-        behind_links = linked(self.root, known) if strange and is_local(self.root) else frozenset[str]()
-        return (meta for meta in strange if meta.path not in behind_links)
+        unknown = [meta for meta in listed if meta.modified_ms <= before and meta.path not in known]
+        behind_links = linked(self.root, known) if unknown and is_local(self.root) else frozenset[str]()
+        return (meta for meta in unknown if meta.path not in behind_links)
 
     def deletable(self, paths: Iterable[str]) -> Sequence[str]:
         """Those of some paths that may be deleted: the rule of vacuum, gc and listings.
@@ -191,18 +191,23 @@ def _above(path: str) -> list[str]:
     return ["/".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
+class ExpiredFile(NamedTuple):
+    """A file that may be deleted: its size, and the version that removed it last."""
+
+    size: int
+    removed_by: int
+
+
 @dataclass(slots=True)
 class References:
     """Paths below a table's root, decoded."""
 
     #: files that must stay
     needed: set[str]
-    #: files that were removed long enough ago and no version needs, with their sizes
-    expired: dict[str, int]
+    #: files that were removed long enough ago and no version needs
+    expired: dict[str, ExpiredFile]
     #: every path that SQL knows of the table
     known: set[str]
-    #: the version that removed each expired file last
-    removed: dict[str, int]
     #: whether `needed` has every change data file of the versions that are retained
     changes_known: bool
 
@@ -222,22 +227,21 @@ def referenced_files(
         sources.append(SqlSource(database, snapshots.open_table(database, opened.table.name, published)))
     needed = {name for source in sources for name in needed_by(source, root)}
     known: set[str] = set()
-    gone: dict[str, tuple[int, int]] = {}
+    expired: dict[str, ExpiredFile] = {}
     for file in files.removed(database, opened.table):
         names = file_names(root, file.path, file.dv_id)
         known.update(names)
         if file.removed_at >= cutoff:
             needed.update(names)
         elif names:
-            gone[names[0]] = file.size, max(file.version, gone.get(names[0], (0, -1))[1])
+            earlier = expired.get(names[0], ExpiredFile(0, -1))
+            expired[names[0]] = ExpiredFile(file.size, max(file.version, earlier.removed_by))
     changes: set[str | None] = {None}
     if with_changes:
         changes = _changes(database, opened, cutoff, [s.snapshot.version for s in kept])
         needed |= {name for name in changes if name is not None}
-    gone = {path: found for path, found in gone.items() if path not in needed}
-    sizes = {path: size for path, (size, _) in gone.items()}
-    removed = {path: version for path, (_, version) in gone.items()}
-    return References(needed, sizes, known | needed, removed, None not in changes)
+    expired = {path: file for path, file in expired.items() if path not in needed}
+    return References(needed, expired, known | needed, None not in changes)
 
 
 def needed_by(source: Source, root: str) -> frozenset[str]:

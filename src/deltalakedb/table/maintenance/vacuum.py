@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from deltalakedb.commit.request import Write
 from deltalakedb.coordinator.coordinator import Coordinator
 from deltalakedb.delta_log.cleanup import FILE_RETENTION, delete_temporary_files, retention_ms
 from deltalakedb.exceptions import (
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 _HOUR_MS: Final = 3_600_000
 #: files that are deleted between two checks of what is live
 _BATCH: Final = 1_000
+_ORIGIN: Final = Write(handled_features=SPARK_FEATURES)
 #: how often a commit of a vacuum is retried after a conflict
 _RETRIES: Final = 10
 
@@ -70,7 +72,7 @@ class Vacuum:
     #: paths below the root, with their sizes
     files: Mapping[str, int]
     #: those that no version references, with the times they were last written
-    strangers: Mapping[str, int]
+    orphans: Mapping[str, int]
     #: how the history describes the vacuum
     parameters: Mapping[str, str]
     #: the recorded files, and the version that recorded them
@@ -182,17 +184,16 @@ def plan_vacuum(
     kept = [table.source_at(version) for version in _versions(keep_versions)]
     found = referenced_files(table.database, source.opened, cutoff=cutoff, kept=kept, with_changes=full)
     data = DataFiles.of(table.database, source.opened, table.root.options)
-    sizes, strangers = dict(found.expired), {}
-    if not table.root.is_local:
-        # a request for each file would cost as much as deleting it, and the catalog knows what is gone
-        gone = vacuumed.ended(table.database, table.row)
-        sizes = {path: size for path, size in sizes.items() if gone.get(path, -1) <= found.removed[path]}
+    # asking an object store for each file costs as much as deleting it, and the catalog knows what is gone
+    gone = {} if table.root.is_local else vacuumed.ended(table.database, table.row)
+    sizes = {path: file.size for path, file in found.expired.items() if gone.get(path, -1) <= file.removed_by}
+    orphans: dict[str, int] = {}
     if full:
         before, now = clock.on_store(cutoff), clock.on_store(clock.now)
         known = found.needed | found.expired.keys()
         for meta in data.orphans(known, list_files(data), before=before, pending=pending, now=now):
             sizes[meta.path] = meta.size
-            strangers[meta.path] = meta.modified_ms
+            orphans[meta.path] = meta.modified_ms
     if not found.changes_known:
         sizes = {path: size for path, size in sizes.items() if not path.startswith(CHANGES)}
     behind_links = linked(table.row.location, found.needed) if sizes and table.root.is_local else ()
@@ -202,7 +203,7 @@ def plan_vacuum(
         "specifiedRetentionMillis": str(retention),
         "defaultRetentionMillis": str(shortest),
     }
-    return Vacuum(table, table.row, source.snapshot.version, sizes, strangers, parameters)
+    return Vacuum(table, table.row, source.snapshot.version, sizes, orphans, parameters)
 
 
 def _hours(value: Any) -> int:
@@ -234,7 +235,7 @@ def _delete(run: Vacuum) -> list[str]:
     paths = list(run.paths)
     for start in range(0, len(paths), _BATCH):
         try:
-            oldest = oldest_pending_write(root) if run.strangers else None
+            oldest = oldest_pending_write(root) if run.orphans else None
             now = _newest(table)
         except DeltaSqlError:
             run.release(paths[start:])
@@ -245,7 +246,7 @@ def _delete(run: Vacuum) -> list[str]:
         due = [
             path
             for path in batch
-            if path not in live and (oldest is None or run.strangers.get(path, oldest - 1) < oldest)
+            if path not in live and (oldest is None or run.orphans.get(path, oldest - 1) < oldest)
         ]
         if kept := set(batch).difference(due):
             run.release(kept)
@@ -272,9 +273,7 @@ def _commit(table: TableHandle, actions: Sequence[Action], own: UserStatement) -
     """Commit the start or the end of a vacuum, which depends on no other commit."""
     for attempt in range(_RETRIES + 1):
         try:
-            table.submit(
-                table.snapshot, [actions], NOTHING, handled_features=SPARK_FEATURES, statements=(own,)
-            )
+            table.submit(table.snapshot, [actions], NOTHING, origin=_ORIGIN, statements=(own,))
         except ConflictError:
             if attempt == _RETRIES:
                 raise
@@ -340,27 +339,27 @@ def collect(
     created = table.created_at + max(0, clock.ahead)
     # change data of versions whose commits are not all here may be named by the log alone
     whole = table.head.first_version == 0 and commits.tail_start(database, table) <= 1
-    strangers = {
+    orphans = {
         meta.path: meta
         for meta in data.orphans(known, data.list(), before=before, pending=pending, now=now)
         # older ones may belong to versions from before the import
         if meta.modified_ms >= created and (whole or not meta.path.startswith(CHANGES))
     }
-    strangers = {path: strangers[path] for path in data.deletable(strangers)}
+    orphans = {path: orphans[path] for path in data.deletable(orphans)}
     if not dry_run:
         again = snapshots.open_table(database, name)
         require_no_foreign_commits(database, again.table, storage_options)
         live = referenced_files(database, again, cutoff=0, with_changes=True).known
-        strangers = {path: meta for path, meta in strangers.items() if path not in live}
-        for path in strangers:
+        orphans = {path: meta for path, meta in orphans.items() if path not in live}
+        for path in orphans:
             store.delete(path)
         for folder in dead:
             remove_folder(folder.path)
     unfinished = delete_temporary_files(store, now_ms=now, older_than_ms=age, dry_run=dry_run)
     return Garbage(
         name,
-        tuple(meta.path for meta in (*strangers.values(), *unfinished)),
+        tuple(meta.path for meta in (*orphans.values(), *unfinished)),
         tuple(folder.path.name for folder in dead),
-        sum(meta.size for meta in (*strangers.values(), *unfinished)),
+        sum(meta.size for meta in (*orphans.values(), *unfinished)),
         deleted=not dry_run,
     )

@@ -28,11 +28,11 @@ from deltalakedb.protocol.paths import canonical_path
 from deltalakedb.protocol.properties import CHANGE_DATA_FEED, MAPPING_MODE, is_on, mapping_mode
 from deltalakedb.protocol.schema import FIELD_ID, PHYSICAL_NAME, PrimitiveType, StructField, parse_schema
 from deltalakedb.table.arguments import checked_number, epoch_ms, names_of, sql_text
-from deltalakedb.table.read.scan import RawTable, Vectors, arrow_schema, conformed, guarded, known, raw_table
+from deltalakedb.table.read.scan import RawTable, arrow_schema, conformed, guarded, known, raw_table
 from deltalakedb.table.sources import Source, open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
 
     from deltalakedb.metastore.database import Database
@@ -105,7 +105,7 @@ def _changes(
         head = row.head.version
     after = None if starting_timestamp is None else epoch_ms(starting_timestamp)
     before = math.inf if ending_timestamp is None else epoch_ms(ending_timestamp)
-    log = ChangeLog(table.database, row, table.root.options)
+    log = ChangeLog(table.database, row, table.root)
     first = row.head.first_version if begin is None else begin
     last = head if end is None else min(end, head)
     if (trouble := _outside(table.name, first, last, head, after, row.head.timestamp)) is not None:
@@ -115,13 +115,12 @@ def _changes(
     if begin is not None:
         log.check_enabled(first)
     out: list[Change] = []
-    vectors = Vectors(table.root)
     for version in log.versions(first, last):
         if not (after or 0) <= version.timestamp <= before:
             continue
         if begin is None and not out:
             log.check_enabled(version.version)
-        out.extend(log.changes(version, vectors))
+        out.extend(log.changes(version))
     return out
 
 
@@ -252,11 +251,9 @@ class Change(NamedTuple):
 class ChangeLog:
     """The commits of a table as changes of rows; those older than SQL's first come from its log."""
 
-    def __init__(
-        self, database: Database, table: Table, storage_options: Mapping[str, str] | None = None
-    ) -> None:
-        self._database, self._table, self._options = database, table, storage_options
-        self._log = FileTxnLogReader(table.location, storage_options)
+    def __init__(self, database: Database, table: Table, root: Root) -> None:
+        self._database, self._table, self._root = database, table, root
+        self._log = FileTxnLogReader(table.location, root.options)
 
     def versions(self, first: int, last: int) -> Iterator[Version]:
         for version in range(first, min(last + 1, self._table.head.first_version)):
@@ -297,14 +294,14 @@ class ChangeLog:
         return self._source(version).snapshot.metadata
 
     def _source(self, version: int) -> Source:
-        return open_source(self._database, self._table.name, version, self._options)[1]
+        return open_source(self._database, self._table.name, version, self._root.options)[1]
 
     def check_enabled(self, first: int) -> None:
         """Raise ProtocolError if the change data feed was off at the first version of a range."""
         if not is_on(self.metadata(first), CHANGE_DATA_FEED):
             raise _not_recorded(self._table.name, first)
 
-    def changes(self, version: Version, vectors: Vectors) -> Iterator[Change]:
+    def changes(self, version: Version) -> Iterator[Change]:
         """The files that hold what one version changed; ProtocolError if it switched the feed off."""
         for action in version.actions:
             if isinstance(action, Metadata) and not is_on(action, CHANGE_DATA_FEED):
@@ -323,7 +320,7 @@ class ChangeLog:
             if before is None:
                 yield _change(version, "insert", add)
             else:
-                yield from _between(version, before.deletion_vector, add, vectors)
+                yield from _between(version, before.deletion_vector, add, self._root)
         gone = list(removed.values())
         known = self._known(version.version, gone)
         for remove in gone:
@@ -337,13 +334,13 @@ class ChangeLog:
         return {a.key: a for a in self._source(version - 1).adds() if a.key in poor}
 
 
-def _between(version: Version, before: DeletionVector | None, add: Add, vectors: Vectors) -> Iterator[Change]:
+def _between(version: Version, before: DeletionVector | None, add: Add, root: Root) -> Iterator[Change]:
     """The rows that were deleted or came back in a file that got another deletion vector."""
-    old = BitMap64() if before is None else vectors.rows(before)
-    new = BitMap64() if add.deletion_vector is None else vectors.rows(add.deletion_vector)
+    old = BitMap64() if before is None else root.deleted_rows(before)
+    new = BitMap64() if add.deletion_vector is None else root.deleted_rows(add.deletion_vector)
     for kind, rows in (("delete", new - old), ("insert", old - new)):
         if rows:
-            others = BitMap64(range(vectors.num_rows(add))) - rows
+            others = BitMap64(range(root.num_rows(add))) - rows
             others.run_optimize()
             yield _change(version, kind, replace(add, deletion_vector=inline_dv(others) if others else None))
 

@@ -16,27 +16,24 @@ from deltalakedb.metastore import outbox
 from deltalakedb.protocol.actions import encode_commit
 from deltalakedb.protocol.arrow_values import arrow_type
 from deltalakedb.protocol.commit_rules import check_locations
-from deltalakedb.protocol.dv import block_range, decode_block, decode_inline, resolve_dv
 from deltalakedb.protocol.features import SCAN_DROPS, without_features
 from deltalakedb.protocol.json_text import decode_json
 from deltalakedb.protocol.partition import parse as parse_partition
 from deltalakedb.protocol.partition import partition_columns
 from deltalakedb.protocol.properties import mapping_mode
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.protocol.stats import float_paths, parse_stats, stats_leaves
+from deltalakedb.protocol.stats import float_paths, stats_leaves
 from deltalakedb.protocol.stats_columns import Group, LeafColumns, StatsColumns, nested, stats_columns
 from deltalakedb.storage.local import translated
 from deltalakedb.table.arguments import names_of, sql_text
-from deltalakedb.table.roots import Root, ScratchFolder, reading, store_for
+from deltalakedb.table.roots import Root, ScratchFolder, reading
 from deltalakedb.table.scratch import ErrorContext, translate_errors, with_safe_stats
 from deltalakedb.table.sources import Source, SqlSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pyroaring import BitMap64
-
-    from deltalakedb.protocol.actions import Add, DeletionVector, Metadata
+    from deltalakedb.protocol.actions import Add, Metadata
     from deltalakedb.protocol.predicate import Expr
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.table.handle import TableHandle
@@ -342,44 +339,21 @@ VECTOR_SCHEMA = pa.schema(
 )
 
 
-class Vectors:
-    """Reads the deletion vectors of the table at a root."""
-
-    def __init__(self, root: Root) -> None:
-        self._root, self._paths = root, root.paths
-
-    def rows(self, vector: DeletionVector) -> BitMap64:
-        if (place := resolve_dv(self._paths, vector)) is None:
-            return decode_inline(vector)
-        store, path = store_for(self._root, place)
-        return decode_block(vector, store.get_range(path, *block_range(vector)))
-
-    def kept(self, adds: Iterable[Add]) -> Iterator[pa.RecordBatch]:
-        """For each file with a vector, which of its rows stay."""
-        for add in adds:
-            if add.deletion_vector is None:
-                continue
-            mask = [True] * self.num_rows(add)
-            for row in self.rows(add.deletion_vector):
-                mask[row] = False
-            where = self._paths.resolve(add.path)
-            # not URL-encoded: readers join it with file_uris()
-            uri = where if "://" in where else f"file://{where}"
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([uri], pa.large_string()), pa.array([mask], VECTOR_SCHEMA.field(1).type)],
-                schema=VECTOR_SCHEMA,
-            )
-
-    def num_rows(self, add: Add) -> int:
-        """How many rows a data file has, deleted ones included."""
-        stats = parse_stats(add.stats)
-        if stats is not None and stats.num_records is not None:
-            return stats.num_records
-        import pyarrow.parquet as pq
-
-        store, path = store_for(self._root, self._paths.resolve(add.path))
-        with store.open(path) as file:
-            return int(pq.read_metadata(file).num_rows)
+def selection_vectors(adds: Iterable[Add], root: Root) -> Iterator[pa.RecordBatch]:
+    """For each file with a deletion vector, which of its rows stay (``True``)."""
+    for add in adds:
+        if add.deletion_vector is None:
+            continue
+        mask = [True] * root.num_rows(add)
+        for row in root.deleted_rows(add.deletion_vector):
+            mask[row] = False
+        where = root.paths.resolve(add.path)
+        # not URL-encoded: readers join it with file_uris()
+        uri = where if "://" in where else f"file://{where}"
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([uri], pa.large_string()), pa.array([mask], VECTOR_SCHEMA.field(1).type)],
+            schema=VECTOR_SCHEMA,
+        )
 
 
 def stock_schema(schema_string: str) -> deltalake.Schema:

@@ -67,9 +67,9 @@ _KNOWN: Final = {
 #: what a writer must compute or check by itself
 _RULES: Final = ("delta.constraints.", "delta.invariants")
 _MAPPING: Final = "delta.columnMapping."
-#: options without an effect on data files, and those that are read here
-_SILENT: Final = frozenset({"commit_properties", "post_commithook_properties", "storage_options", "mode"})
-_READ: Final = frozenset({"partition_by", "target_file_size", "writer_properties"})
+#: options without an effect on data files, and those that the direct writer follows
+_IGNORED: Final = frozenset({"commit_properties", "post_commithook_properties", "storage_options", "mode"})
+_HANDLED: Final = frozenset({"partition_by", "target_file_size", "writer_properties"})
 
 
 class StatLeaf(NamedTuple):
@@ -85,7 +85,7 @@ class StatLeaf(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of the table, as the data must bring it."""
+    """A column of the table, and where the data has it."""
 
     name: str
     type: pa.DataType
@@ -96,7 +96,7 @@ class Column(NamedTuple):
 
 
 class WritePlan(NamedTuple):
-    """The table as its writer sees it."""
+    """How data of one schema becomes files of one table."""
 
     #: of a data file: without partition columns, all optional, so that every reader accepts it
     file_schema: pa.Schema
@@ -120,11 +120,11 @@ class ParquetOptions(NamedTuple):
     #: rows in a row group
     rows: int
 
-    def without(self, columns: Sequence[str], odd: frozenset[int]) -> dict[str, Any]:
-        """The keyword arguments for a file whose ``odd`` columns have neither statistics nor a dictionary."""
+    def without(self, columns: Sequence[str], unsafe: frozenset[int]) -> dict[str, Any]:
+        """The keyword arguments for a file; ``unsafe`` columns get neither statistics nor a dictionary."""
         writer = dict(self.writer)
-        if odd:
-            rest = [name for number, name in enumerate(columns) if number not in odd]
+        if unsafe:
+            rest = [name for number, name in enumerate(columns) if number not in unsafe]
             writer["write_statistics"] = rest
             writer["use_dictionary"] = rest
         return writer
@@ -186,7 +186,7 @@ def target_size(metadata: Metadata) -> int:
 
 def _check_options(options: Mapping[str, Any], partitioned_by: tuple[str, ...]) -> None:
     for name, value in options.items():
-        if value is not None and name not in _SILENT and name not in _READ:
+        if value is not None and name not in _IGNORED and name not in _HANDLED:
             raise _not_direct(f"the option {name} is set")
     named = options.get("partition_by")
     if named is not None and ((named,) if isinstance(named, str) else tuple(named)) != partitioned_by:
@@ -586,16 +586,16 @@ class _Partition:
     size: int = 0
     files: int = 0
     #: columns that are written without statistics and dictionary
-    odd: frozenset[int] = frozenset()
+    unsafe: frozenset[int] = frozenset()
 
 
 class _OpenFile:
     """A file that is being written."""
 
     def __init__(
-        self, path: str, files: NewFiles, values: StringMap, plan: AppendPlan, odd: frozenset[int]
+        self, path: str, files: NewFiles, values: StringMap, plan: AppendPlan, unsafe: frozenset[int]
     ) -> None:
-        self.path, self.values, self.odd = path, values, odd
+        self.path, self.values, self.unsafe = path, values, unsafe
         #: bounds of strings that are too long for a footer, and what columns of floating point hold
         self.long: dict[int, _Pair] = {}
         self.floats: dict[int, FloatColumn] = {}
@@ -606,7 +606,7 @@ class _OpenFile:
                 self.file,
                 plan.table.file_schema,
                 metadata_collector=self.footers,
-                **plan.parquet.without(plan.table.parquet_columns, odd),
+                **plan.parquet.without(plan.table.parquet_columns, unsafe),
             )
         except BaseException:
             files.discard(path, self.file)
@@ -682,8 +682,8 @@ class _FileSet:
         pending.batches, pending.size = (rest.to_batches(), rest.nbytes) if pending.rows else ([], 0)
         self._waiting += pending.size
         floats = float_columns(table, self._plan.table.floats)
-        pending.odd = pending.odd.union(column for column, f in floats.items() if f.odd)
-        if key in self._open and not pending.odd <= self._open[key].odd:
+        pending.unsafe = pending.unsafe.union(column for column, f in floats.items() if f.unsafe)
+        if key in self._open and not pending.unsafe <= self._open[key].unsafe:
             self._close(key)
         opened = self._open.get(key) or self._begin(key, pending)
         opened.floats = {c: opened.floats[c] | f if c in opened.floats else f for c, f in floats.items()}
@@ -706,7 +706,7 @@ class _FileSet:
         partition.files += 1
         path = f"{partition_path(values)}/{name}" if key else name
         with self._translated(path):
-            opened = _OpenFile(path, self._files, values, self._plan, partition.odd)
+            opened = _OpenFile(path, self._files, values, self._plan, partition.unsafe)
         self._open[key] = opened
         return opened
 
@@ -716,7 +716,7 @@ class _FileSet:
             size, modified = opened.finish()
         self._written.append(opened.path)
         del self._open[key]
-        floats = {column: opened.floats[column] for column in opened.odd}
+        floats = {column: opened.floats[column] for column in opened.unsafe}
         stats = _file_stats(opened.footers[0], self._plan.table, opened.long, floats)
         path = encode_path(opened.path)
         self._adds.append(
@@ -754,13 +754,14 @@ class FloatColumn(NamedTuple):
     nulls: int
     bounds: _Pair | None
     nan: bool
-    #: it holds NaN, which Parquet's statistics leave out, or a negative zero, which dictionaries tell from
-    #: zero: Spark would skip row groups with rows for ``x > 5`` or ``x = 0``, so there is neither
-    odd: bool
+    #: whether statistics and a dictionary would mislead Spark: the first leave out NaN, the second tells
+    #: negative zero from zero, so Spark would skip row groups with rows for ``x > 5`` or ``x = 0``
+    unsafe: bool
 
     def __or__(self, other: FloatColumn) -> FloatColumn:
         bounds = self.bounds if other.bounds is None else _wider(self.bounds, other.bounds)
-        return FloatColumn(self.nulls + other.nulls, bounds, self.nan or other.nan, self.odd or other.odd)
+        nan, unsafe = self.nan or other.nan, self.unsafe or other.unsafe
+        return FloatColumn(self.nulls + other.nulls, bounds, nan, unsafe)
 
 
 def float_columns(table: pa.Table, leaves: Sequence[StatLeaf]) -> dict[int, FloatColumn]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, Transaction
 
 from deltalakedb.address import Address, parse_address
-from deltalakedb.commit.request import NewTable
+from deltalakedb.commit.request import NewTable, TableChange, Write
 from deltalakedb.delta_log.names import LOG_FOLDER
 from deltalakedb.exceptions import (
     ArgumentTypeError,
@@ -39,7 +39,6 @@ from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,
     FENCE,
-    check_writable,
     features_named,
     reader_features,
     with_features,
@@ -61,7 +60,15 @@ from deltalakedb.table.handle import (
 )
 from deltalakedb.table.locations import normal_location, place_for
 from deltalakedb.table.roots import delete_new_files, root_at
-from deltalakedb.table.scratch import ErrorContext, ScratchTable, removes, rewrite, submit, translate_errors
+from deltalakedb.table.scratch import (
+    ErrorContext,
+    OpenScratchTable,
+    ScratchCommits,
+    ScratchTable,
+    removes,
+    rewrite,
+    translate_errors,
+)
 from deltalakedb.table.sources import SqlSource, cache_of
 from deltalakedb.table.write.parquet import AppendPlan, Rows, arrow_source, plan_append, write_files
 from deltalakedb.table.write_locks import write_lock
@@ -226,7 +233,7 @@ def create_or_replace(
     address = parse_address(table_uri)
     table = open_existing(address, storage_options)
     if table is None:
-        create_at(address, run, create_options, storage_options)
+        create_with(Database.open(address), address, run, create_options, storage_options)
     elif mode in ("error", "append"):
         raise exists(table)
     elif mode == "overwrite":
@@ -245,40 +252,24 @@ def open_existing(address: Address, storage_options: Mapping[str, str] | None = 
         return None
 
 
-def create_at(
-    address: Address,
-    operation: Callable[[str], object],
-    create_options: CreateOptions,
-    storage_options: Mapping[str, str] | None,
-) -> Committed | None:
-    return create_with(
-        Database.open(address),
-        address.table or "",
-        address.location,
-        operation,
-        storage_options=storage_options,
-        create_options=create_options,
-    )
-
-
 def create_with(
     database: Database,
-    name: str,
-    location: str | None,
+    address: Address,
     operation: Callable[[str], object],
+    create_options: CreateOptions = NO_OPTIONS,
+    storage_options: Mapping[str, str] | None = None,
     *,
     transaction: CommitTarget | None = None,
-    free: bool = False,
-    storage_options: Mapping[str, str] | None = None,
-    create_options: CreateOptions = NO_OPTIONS,
+    name_is_free: bool = False,
 ) -> Committed | None:
     """Create a table by what delta-rs does in an empty folder, and commit it at once or in a transaction.
 
-    A name that is taken may be ``free`` by the time of the commit.
+    ``name_is_free`` if the transaction renames or drops the table that has the name now.
     """
+    name = address.require_table()
     database.ensure()
-    place = place_for(database, name, location)
-    registry.refuse_taken(database, name, place, free=free)
+    place = place_for(database, name, address.location)
+    registry.refuse_taken(database, name, place, free=name_is_free)
     root = root_at(place, storage_options, database.engine.config)
     if next(root.store.list(LOG_FOLDER), None) is not None:
         raise TableExistsError(
@@ -289,28 +280,28 @@ def create_with(
     failpoint("data.before")
     config = database.engine.config
     with ScratchTable(root) as scratch:
-        with translate_errors(ErrorContext(name, place, hint=create_options.hint)):
-            operation(str(scratch.folder))
-        commits = scratch.read_commits()
-        if create_options.in_place is not None:
-            commits = commits.in_place(create_options.in_place())
+        about = ErrorContext(name, place, hint=create_options.hint)
+        commits = _commits_of(operation, scratch, about, create_options)
         moved = root.move_in(scratch.folder, commits.new_files, fsync=config.publish.fsync)
         failpoint("data.after")
-        intent = WriteIntent(
-            NewTable(name, place, comment=create_options.comment, tags=create_options.tags),
-            [_apply_options(commits.actions, create_options, config, place)],
-            None,
-            NOTHING,
-            moved,
-            commits.new_names,
-            root=root,
-            hooks=create_options.hooks,
-            handled_features=create_options.handled_features,
-        )
+        new = NewTable(name, place, comment=create_options.comment, tags=create_options.tags)
+        actions = _apply_options(commits.actions, create_options, config, place)
+        origin = Write(commits.new_names, create_options.handled_features)
+        change = TableChange(new, [actions], reads=NOTHING, origin=origin)
+        intent = WriteIntent(change, moved, root, create_options.hooks)
         if transaction is None:
             return commit(database, intent)
         transaction.submit(intent)
         return None
+
+
+def _commits_of(
+    operation: Callable[[str], object], scratch: ScratchTable, about: ErrorContext, options: CreateOptions
+) -> ScratchCommits:
+    with translate_errors(about):
+        operation(str(scratch.folder))
+    commits = scratch.read_commits()
+    return commits if options.in_place is None else commits.in_place(options.in_place())
 
 
 def replace_or_append(
@@ -323,23 +314,15 @@ def replace_or_append(
 
     A full overwrite is what delta-rs makes of an empty table, plus the removal of every file.
     """
-    snapshot = table.snapshot
-    check_writable(snapshot.protocol, table=table.name, also=COMMITTER_FEATURES)
-    failpoint("data.before")
-    with ScratchTable(table.root) as scratch:
-        scratch.write_log(snapshot)
-        with translate_errors(ErrorContext.at(table)):
-            operation(str(scratch.folder))
-        commits = scratch.read_commits()
-        if create_options.in_place is not None:
-            commits = commits.in_place(create_options.in_place())
+    read, reads = table.snapshot, NOTHING if mode == "append" else EVERYTHING
+    with OpenScratchTable(table, read, (), reads) as scratch:
+        commits = _commits_of(operation, scratch, ErrorContext.at(table), create_options)
         if mode == "append":
-            return submit(table, snapshot, scratch, commits, NOTHING, hooks=create_options.hooks)
+            return scratch.submit(create_options.hooks, commits)
         config, location = table.database.engine.config, table.row.location
-        actions = _apply_options(commits.actions, create_options, config, location, snapshot.metadata)
+        actions = _apply_options(commits.actions, create_options, config, location, read.metadata)
         whole = replace(commits, steps=(actions,))
-        gone = removes(table.source.adds())
-        return submit(table, snapshot, scratch, whole, EVERYTHING, gone, hooks=create_options.hooks)
+        return scratch.submit(create_options.hooks, whole, removes(table.source.adds()))
 
 
 def exists(table: TableHandle) -> TableExistsError:
@@ -388,7 +371,8 @@ def write_table(
     if table is None:
         create_options = split_options(options, table=address.table)
         run = partial(_stock, data=data, mode=mode, predicate=predicate, **options)
-        return _public(create_at(address, run, create_options, storage_options))
+        create = create_with(Database.open(address), address, run, create_options, storage_options)
+        return _public(create)
     if mode != "error":
         table.check_location(address.location)
         table.require_writable()
@@ -515,7 +499,7 @@ def append(
         if checking is not None and (failure := checking.exception()) is not None:
             delete_new_files(files)
             raise failure
-        return table.submit(snapshot, [actions], NOTHING, files, new_names=True, hooks=hooks)
+        return table.submit(snapshot, [actions], NOTHING, files, origin=Write(new_names=True), hooks=hooks)
 
 
 def _only_transactions(given: CommitProperties) -> bool:
