@@ -250,10 +250,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class PreparedWindow:
-    """A window whose files are packed: what can be done without the database is done.
-
-    ``proof`` is for the receipt of its batch; None if it was not asked for.
-    """
+    """A window whose files are packed, and the proof for the receipt of its batch if it was asked for."""
 
     begin: int
     end: int
@@ -268,22 +265,31 @@ class PreparedWindow:
             yield begin, batch
             begin += batch.num_files
 
+    def finished(self, *, proves: bool) -> PreparedWindow:
+        """Make the proof if asked to; packed files lose the JSON of their statistics."""
+        proof = BatchProof()
+        for begin, batch in self.numbered() if proves else ():
+            proof.add(begin, batch)
+        files = tuple(batch.without_stats() if batch.packs else batch for batch in self.files)
+        return replace(self, files=files, proof=proof.to_bytes() if proves else None)
+
 
 def prepare(window: Window, version: int, layout: Layout, *, proves: bool = False) -> PreparedWindow:
-    """Make the rows and packs of a window, and its proof if asked to; packed files lose their statistics."""
+    """Make the rows and packs of a window, and its proof if asked to."""
+    return pack_window(window, version, layout).finished(proves=proves)
+
+
+def pack_window(window: Window, version: int, layout: Layout) -> PreparedWindow:
+    """Make the rows and packs of a window; the files keep their statistics, which `finished` needs."""
     files: list[FileBatch] = []
     waiting: list[FileBatch] = []
-    proof = BatchProof()
 
     def pack_waiting(most_bytes: int) -> None:
         """Pack what waits if its statistics take more memory than they may."""
         if sum(batch.stats.nbytes for batch in waiting) <= most_bytes:
             return
-        made = layout.pack(_joined(waiting))
+        files.append(layout.pack(_joined(waiting)))
         waiting.clear()
-        if proves:
-            proof.add(window.begin + sum(batch.num_files for batch in files), made)
-        files.append(made.without_stats() if made.packs else made)
 
     adds: list[tuple[int, Add]] = []
     removes: list[Remove] = []
@@ -302,8 +308,7 @@ def prepare(window: Window, version: int, layout: Layout, *, proves: bool = Fals
         removes += [action for action in actions if isinstance(action, Remove)]
     waiting.append(batch_of_adds(adds))
     pack_waiting(-1)
-    stored = proof.to_bytes() if proves else None
-    return PreparedWindow(window.begin, window.end, tuple(files), tuple(removes), stored)
+    return PreparedWindow(window.begin, window.end, tuple(files), tuple(removes))
 
 
 def _removes(piece: Piece) -> list[Action]:

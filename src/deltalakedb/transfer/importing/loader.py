@@ -25,10 +25,11 @@ from deltalakedb.protocol.paths import TablePaths
 from deltalakedb.transfer.importing.encoding import (
     OTHERS,
     Layout,
+    PreparedWindow,
     ReadyTail,
     ahead,
     new_metadata,
-    prepare,
+    pack_window,
     prepare_tail,
     write_tail,
     write_window,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
     from deltalakedb.metastore.leases import Lease
-    from deltalakedb.transfer.importing.encoding import PreparedWindow
 
 #: makes batches of commits ready, in their order, from the layout before the first one
 Tails: TypeAlias = "Callable[[LoadTask, Sequence[range], Layout], Iterator[ReadyTail | LargeCommit]]"
@@ -170,9 +170,10 @@ def _prepared(
     layout: Layout,
     proves: bool,
 ) -> Iterator[PreparedWindow]:
-    """The windows that are not loaded yet, encoded; none is kept in memory while the next one is made."""
+    """The windows that are not loaded yet, encoded: one is read and packed while the one before is proven."""
     missing = filter(lambda window: window.begin not in begun, windows())
-    return map(partial(prepare, version=version, layout=layout, proves=proves), missing)
+    packed = map(partial(pack_window, version=version, layout=layout), missing)
+    return map(partial(PreparedWindow.finished, proves=proves), ahead(packed))
 
 
 class LocalEngine(LoadEngine):
