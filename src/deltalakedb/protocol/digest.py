@@ -10,17 +10,24 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from deltalakedb.protocol.arrow_values import int_values, text_scalar
 from deltalakedb.protocol.paths import path_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 BUCKETS: Final = 4096
 #: between the fields of a file
 SEPARATOR: Final = "\x1f"
+#: the fields of a file that are hashed
+FIELDS: Final = ("path", "dv_id", "size", "modification_time", "partition_values", "stats")
+#: files whose fields are hashed at once
+_TOGETHER: Final = 8_192
 
 
 def bucket_of(path: str) -> int:
@@ -48,6 +55,16 @@ class FileDigest:
         hashes = np.array([path_hash(str(file[0])) for file in files], np.int64)
         sizes = np.array([file[2] for file in files], np.int64)
         self.add_texts(hashes, sizes, texts)
+
+    def add_columns(self, columns: Mapping[str, pa.Array | pa.ChunkedArray], hashes: Numbers) -> None:
+        """Count files in whose fields are columns, given with the hashes of their paths."""
+        sizes, empty, separator = int_values(columns["size"]), text_scalar(""), text_scalar(SEPARATOR)
+        texts = [columns[name].cast(pa.string()) for name in FIELDS]
+        texts = [pc.fill_null(column, empty) if column.null_count else column for column in texts]
+        for at in range(0, len(sizes), _TOGETHER):  # few at a time: all fields are copied twice
+            part = slice(at, at + _TOGETHER)
+            joined = pc.binary_join_element_wise(*(column[part] for column in texts), separator)
+            self.add_texts(hashes[part], sizes[part], joined.cast(pa.binary()).to_pylist())
 
     def add_texts(self, hashes: Numbers, sizes: Numbers, texts: Iterable[bytes]) -> None:
         """Count files in whose other fields are one text each: path to stats, a separator between them."""

@@ -7,20 +7,14 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from deltalakedb.metastore.files import digests
-from deltalakedb.protocol.arrow_values import int_values, text_scalar
-from deltalakedb.protocol.digest import SEPARATOR, FileDigest
+from deltalakedb.protocol.digest import FileDigest
 from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.protocol.packs import decode_block
 
 if TYPE_CHECKING:
     from deltalakedb.metastore.files import FileBatch
-
-#: files whose fields are hashed at once
-_TOGETHER = 8_192
 
 
 class BatchProof:
@@ -45,15 +39,8 @@ class BatchProof:
             self._is_whole &= block.equals(batch.stats[at : at + len(block)])
             at += len(block)
         self._is_whole &= at in (0, batch.num_files)
-        columns, hashes = batch.columns, batch.path_hashes().astype(np.int64)
-        names = ("path", "dv_id", "size", "modification_time", "partition_values")
-        stats = pc.fill_null(batch.stats, text_scalar("")) if batch.stats.null_count else batch.stats
-        fields = [*(columns[name].cast(pa.string()) for name in names), stats]
-        sizes = int_values(columns["size"])
-        for at in range(0, len(sizes), _TOGETHER):  # few at a time: all fields are copied twice
-            part = slice(at, at + _TOGETHER)
-            texts = pc.binary_join_element_wise(*(f[part] for f in fields), text_scalar(SEPARATOR))
-            self.digest.add_texts(hashes[part], sizes[part], texts.cast(pa.binary()).to_pylist())
+        hashes = batch.path_hashes().astype(np.int64)
+        self.digest.add_columns({**batch.columns, "stats": batch.stats}, hashes)
 
     def to_bytes(self) -> bytes | None:
         """The proof for a receipt; None if a block of statistics does not decode to what was read."""
