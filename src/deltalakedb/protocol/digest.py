@@ -1,7 +1,7 @@
 """A digest of a set of files that does not depend on their order, in buckets that locate a difference.
 
-It sums two 32-bit lanes of the SHA-256 of each file's fields, in the bucket that the low bits of its path's
-hash choose.
+It sums two 32-bit lanes of the BLAKE2 hash of each file's fields, in the bucket that the low bits of its
+path's hash choose.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import hashlib
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from deltalakedb.protocol.arrow_values import int_values, text_scalar
 from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.paths import path_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from deltalakedb.protocol.actions import Add
 
@@ -24,6 +27,10 @@ Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 BUCKETS: Final = 4096
 #: between the fields of a file
 SEPARATOR: Final = "\x1f"
+#: the fields of a file that are hashed
+FIELDS: Final = ("path", "dv_id", "size", "modification_time", "partition_values", "stats")
+#: files whose fields are hashed at once
+_TOGETHER: Final = 8_192
 
 
 def bucket_of(path: str) -> int:
@@ -47,13 +54,23 @@ class FileDigest:
         sizes = np.array([add.size for add in found], np.int64)
         self.add_texts(hashes, sizes, map(file_text, found))
 
+    def add_columns(self, columns: Mapping[str, pa.Array | pa.ChunkedArray], hashes: Numbers) -> None:
+        """Count files in whose fields are columns, given with the hashes of their paths."""
+        sizes, empty, separator = int_values(columns["size"]), text_scalar(""), text_scalar(SEPARATOR)
+        texts = [columns[name].cast(pa.string()) for name in FIELDS]
+        texts = [pc.fill_null(column, empty) if column.null_count else column for column in texts]
+        for at in range(0, len(sizes), _TOGETHER):  # few at a time: all fields are copied twice
+            part = slice(at, at + _TOGETHER)
+            joined = pc.binary_join_element_wise(*(column[part] for column in texts), separator)
+            self.add_texts(hashes[part], sizes[part], joined.cast(pa.binary()).to_pylist())
+
     def add_texts(self, hashes: Numbers, sizes: Numbers, texts: Iterable[bytes]) -> None:
         """Count files in whose other fields are one text each: path to stats, a separator between them."""
         if not len(hashes):
             return
-        sha256 = hashlib.sha256
-        digests = b"".join([sha256(text).digest() for text in texts])
-        lanes = np.frombuffer(digests, dtype=">u4").reshape(-1, 8)
+        blake2b = hashlib.blake2b  # takes two thirds of the time of SHA-256
+        digests = b"".join([blake2b(text, digest_size=8).digest() for text in texts])
+        lanes = np.frombuffer(digests, dtype=">u4").reshape(-1, 2)
         at = hashes & (BUCKETS - 1)
         values = np.stack([np.ones_like(sizes), lanes[:, 0], lanes[:, 1], sizes]).astype(np.int64)
         for sums, value in zip(self._sums, values, strict=True):
@@ -80,7 +97,17 @@ class FileDigest:
 
     def hex(self) -> str:
         """One text for the whole set."""
-        return hashlib.md5(self._sums.astype(">i8").tobytes(), usedforsecurity=False).hexdigest()
+        return hashlib.md5(self.to_bytes(), usedforsecurity=False).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """All sums, for `from_bytes`."""
+        return self._sums.astype(">i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> FileDigest:
+        made = cls()
+        made._sums[:] = np.frombuffer(data, ">i8").reshape(made._sums.shape)
+        return made
 
 
 def file_text(add: Add) -> bytes:

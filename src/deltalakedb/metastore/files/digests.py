@@ -7,24 +7,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from deltalakedb.metastore.files.listing import ADD_COLUMNS, FIRST_PAGE, next_page, pages
 from deltalakedb.metastore.files.packs import stats_of
 from deltalakedb.metastore.files.rows import add_from_row, id_range, more_columns
 from deltalakedb.protocol.arrow_values import int_values, joined_lines
-from deltalakedb.protocol.digest import SEPARATOR, FileDigest, bucket_of
+from deltalakedb.protocol.digest import FIELDS, FileDigest, bucket_of
 from deltalakedb.protocol.packs import path_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+    import pyarrow as pa
+
     from deltalakedb.metastore.engines.base import Row, SessionSource
     from deltalakedb.metastore.files.rows import FileBatch
     from deltalakedb.protocol.actions import Add
 
-_FIELDS = ("path", "dv_id", "size", "modification_time", "partition_values", "stats")
 #: the columns of the statement "interval rows"
 _INTERVAL = (
     "file_id", "add_version", "remove_version", "path", "dv_id", "size", "modification_time", "data_change",
@@ -91,11 +90,9 @@ def has_whole_packs(db: SessionSource, table_id: int) -> bool:
 def table_digest(db: SessionSource, table_id: int, version: int) -> FileDigest:
     """The digest of the files that live at a version; the table need not be visible yet."""
     made = FileDigest()
-    for page in pages(db, table_id, version, _FIELDS):
-        columns = [pc.fill_null(page.column(name).cast(pa.string()), "") for name in _FIELDS]
-        texts = pc.binary_join_element_wise(*columns, SEPARATOR).cast(pa.binary())
+    for page in pages(db, table_id, version, FIELDS):
         hashes = path_hashes(page.column("path").combine_chunks()).astype(np.int64)
-        made.add_texts(hashes, int_values(page.column("size")), texts.to_pylist())
+        made.add_columns({name: page.column(name) for name in FIELDS}, hashes)
     return made
 
 

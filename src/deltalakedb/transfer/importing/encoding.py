@@ -43,12 +43,13 @@ from deltalakedb.protocol.actions import (
     Txn,
     decode_commit,
 )
-from deltalakedb.protocol.arrow_values import joined_lines
+from deltalakedb.protocol.arrow_values import int_array, int_values, joined_lines
 from deltalakedb.protocol.commit_rules import check_locations, check_unique_files
-from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest
+from deltalakedb.protocol.digest import BUCKETS, FIELDS, FileDigest
 from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.packs import path_hashes
 from deltalakedb.protocol.paths import TablePaths, canonical_path
+from deltalakedb.transfer.importing.proof import BatchProof
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -88,20 +89,11 @@ def add_usual_files(
         return False
     if not len(adds):
         return True
-    hashes = path_hashes(adds.field("path")).astype(np.int64)
-    sizes = adds.field("size").cast(pa.int64()).to_numpy(zero_copy_only=False)
-    texts = pc.binary_join_element_wise(
-        adds.field("path").cast(pa.string()),
-        "",
-        adds.field("size").cast(pa.string()),
-        adds.field("modificationTime").cast(pa.string()),
-        partition_texts(adds.field("partitionValues")),
-        pc.fill_null(adds.field("stats"), "").cast(pa.string()) if _has(adds, "stats") else "",
-        SEPARATOR,
-    ).cast(pa.binary())
+    files = pa.table(_usual_columns(adds))
+    hashes = path_hashes(files.column("path")).astype(np.int64)
     here = np.ones(len(adds), bool)
     if changed:
-        paths = adds.field("path").to_pylist()
+        paths = files.column("path").to_pylist()
         joined = "\n".join(paths)
         if "%" in joined or "file:" in joined.lower():
             paths = [canonical_path(path) for path in paths]
@@ -109,9 +101,24 @@ def add_usual_files(
     if wanted is not None:
         here &= np.isin(hashes & (BUCKETS - 1), np.array(sorted(wanted)))
     if not here.all():
-        hashes, sizes, texts = hashes[here], sizes[here], texts.filter(pa.array(here))
-    digest.add_texts(hashes, sizes, texts.to_pylist())
+        hashes, files = hashes[here], files.filter(pa.array(here))
+    digest.add_columns({name: files.column(name) for name in FIELDS}, hashes)
     return True
+
+
+def _usual_columns(adds: pa.StructArray) -> dict[str, pa.Array]:
+    """The fields of usual adds as columns of `dl_files`, and their statistics."""
+    many = len(adds)
+    return {
+        "size": adds.field("size").cast(pa.int64()),
+        "modification_time": adds.field("modificationTime").cast(pa.int64()),
+        "path": adds.field("path").cast(pa.string()),
+        "dv_id": pa.repeat(pa.scalar(""), many),
+        "partition_values": partition_texts(adds.field("partitionValues")),
+        "stats": adds.field("stats").cast(pa.string())
+        if _has(adds, "stats")
+        else pa.nulls(many, pa.string()),
+    }
 
 
 def check_paths(paths: pa.Array, allowed: TablePaths) -> None:
@@ -180,23 +187,11 @@ def plain_batch(batch: pa.RecordBatch, version: int, paths: TablePaths) -> FileB
     changes = pa.repeat(pa.scalar(True), many)
     if _has(adds, "dataChange"):
         changes = pc.fill_null(adds.field("dataChange"), True)
-    no_stats = pa.nulls(many, pa.string())
-    columns = {
-        "add_version": pa.array(np.full(many, version, np.int64)),
-        "size": adds.field("size").cast(pa.int64()),
-        "modification_time": adds.field("modificationTime").cast(pa.int64()),
-        "data_change": changes,
-        "path": adds.field("path").cast(pa.string()),
-        "dv_id": pa.repeat(pa.scalar(""), many),
-        "partition_values": partition_texts(adds.field("partitionValues")),
-    }
+    columns = {"add_version": int_array(np.full(many, version)), "data_change": changes}
+    columns |= _usual_columns(adds)
+    stats = columns.pop("stats")
     check_paths(columns["path"], paths)
-    return FileBatch(
-        columns,
-        adds.field("stats").cast(pa.string()) if _has(adds, "stats") else no_stats,
-        (),
-        Counts(many, int(np.asarray(columns["size"]).sum())),
-    )
+    return FileBatch(columns, stats, (), Counts(many, int(int_values(columns["size"]).sum())))
 
 
 def _partitions(values: pa.MapArray) -> Mapping[str, pa.Array] | None:
@@ -249,12 +244,13 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class PreparedWindow:
-    """A window whose files are packed: what can be done without the database is done."""
+    """A window whose files are packed, and the proof for the receipt of its batch if it was asked for."""
 
     begin: int
     end: int
     files: tuple[FileBatch, ...]
     removes: tuple[Remove, ...]
+    proof: bytes | None = None
 
     def numbered(self) -> Iterator[tuple[int, FileBatch]]:
         """The files with the first sequence number of each batch."""
@@ -263,9 +259,22 @@ class PreparedWindow:
             yield begin, batch
             begin += batch.num_files
 
+    def finished(self, *, proves: bool) -> PreparedWindow:
+        """Make the proof if asked to; packed files lose the JSON of their statistics."""
+        proof = BatchProof()
+        for begin, batch in self.numbered() if proves else ():
+            proof.add(begin, batch)
+        files = tuple(batch.without_stats() if batch.packs else batch for batch in self.files)
+        return replace(self, files=files, proof=proof.to_bytes() if proves else None)
 
-def prepare(window: Window, version: int, layout: Layout, *, keep_stats: bool = False) -> PreparedWindow:
-    """Make the rows and packs of a window; packed files lose their statistics unless these are kept."""
+
+def prepare(window: Window, version: int, layout: Layout, *, proves: bool = False) -> PreparedWindow:
+    """Make the rows and packs of a window, and its proof if asked to."""
+    return pack_window(window, version, layout).finished(proves=proves)
+
+
+def pack_window(window: Window, version: int, layout: Layout) -> PreparedWindow:
+    """Make the rows and packs of a window; the files keep their statistics, which `finished` needs."""
     files: list[FileBatch] = []
     waiting: list[FileBatch] = []
 
@@ -273,9 +282,8 @@ def prepare(window: Window, version: int, layout: Layout, *, keep_stats: bool = 
         """Pack what waits if its statistics take more memory than they may."""
         if sum(batch.stats.nbytes for batch in waiting) <= most_bytes:
             return
-        made = layout.pack(_joined(waiting))
+        files.append(layout.pack(_joined(waiting)))
         waiting.clear()
-        files.append(made if keep_stats or not made.packs else made.without_stats())
 
     adds: list[tuple[int, Add]] = []
     removes: list[Remove] = []
