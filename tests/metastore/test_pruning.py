@@ -361,9 +361,9 @@ def test_packs_whose_zones_rule_them_out_are_not_read(table: Table, monkeypatch:
     read: list[int] = []
     inner = packs.columns_of
 
-    def columns_of(session: Any, rows: Any, names: Any) -> Any:
+    def columns_of(session: Any, rows: Any, *more: Any) -> Any:
         read.append(len(rows))
-        return inner(session, rows, names)
+        return inner(session, rows, *more)
 
     monkeypatch.setattr(packs, "columns_of", columns_of)
     assert paths(table.database, table.packed.open(), Compare(N, "=", 100)) == "a100"

@@ -273,7 +273,9 @@ def masks(
     found = PackFilter(expr, schema, PARTITIONS)
     assert found.zone_names <= found.names
     data = {name: columns[name].data for name in found.names & columns.keys()}
-    files = found.files(data, count)
+    files, again, none = found.files([(data, count), (data, count), ({}, 3)])
+    assert (files == again).all(), "packs of one meaning are compared together"
+    assert none.shape == (3,)
     packs = found.packs(zones(columns, found.zone_names), 1)
     assert files.dtype == packs.dtype == bool
     assert files.shape == (count,)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltalakedb.metastore import files, snapshots
-from deltalakedb.metastore.files import digests, packs, rows
+from deltalakedb.metastore.files import digests, listing, packs, rows
 from deltalakedb.protocol.schema import parse_schema
 from support.actions import SCHEMA
 
@@ -31,6 +31,7 @@ def make_packs_small(monkeypatch: pytest.MonkeyPatch, size: int = 16) -> None:
     monkeypatch.setattr(packs, "_STEP", 2 * size)
     monkeypatch.setattr(packs, "_SMALL", size // 2)
     monkeypatch.setattr(packs, "_MERGED", 3)
+    monkeypatch.setattr(listing, "_RANGE_FROM", 2)
 
 
 def packs_of(database: Database, table_id: int) -> list[PackRow]:

@@ -16,7 +16,7 @@ _ONLY = re.compile(r"^-- only: (?P<only>.+)$", re.MULTILINE)
 _TOKEN = re.compile(r"\{\w+\}")
 _JOINED = re.compile(r"\{joined: (\w+)\}")
 #: how an engine joins the texts of a column by line feeds
-_JOINS: Final = {"sqlite": r"group_concat(\1, char(10))"}
+_JOINS: Final = {"sqlite": r"group_concat(\1, '\n')"}
 _JOIN: Final = r"string_agg(\1, chr(10) ORDER BY file_id)"
 #: the clocks of servers, in epoch milliseconds: part of other queries, to save a round trip
 _CLOCKS: Final = {"postgres": "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"}

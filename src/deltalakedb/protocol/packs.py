@@ -12,6 +12,7 @@ import math
 import struct
 import sys
 import zlib
+from copy import copy
 from datetime import date
 from enum import IntEnum
 from functools import cached_property, lru_cache
@@ -131,7 +132,8 @@ class PackColumn(NamedTuple):
     data: bytes
 
 
-def column_name(kind: str, path: Sequence[str]) -> str:
+@lru_cache(maxsize=4096)
+def column_name(kind: str, path: Path) -> str:
     return json.dumps([kind, *path], separators=(",", ":"), ensure_ascii=False)
 
 
@@ -233,7 +235,7 @@ def pack_columns(
         part_type = parts[name]
         if isinstance(part_type, PrimitiveType) and (array.null_count < len(array) or null.any()):
             found.append(
-                _value_column(column_name("part", [name]), part_type, array, null, usable=True, side=0)
+                _value_column(column_name("part", (name,)), part_type, array, null, usable=True, side=0)
             )
     return [column for column in found if column is not None]
 
@@ -692,6 +694,18 @@ def find_hashes(data: bytes, hashes: npt.NDArray[np.uint32]) -> npt.NDArray[np.i
 # ---- columns of a pack ----
 
 
+def _concatenated(masks: Sequence[Mask | None]) -> Mask | None:
+    """Masks as one; either all of them are None, or none is."""
+    some = [mask for mask in masks if mask is not None]
+    return np.concatenate(some) if some else None
+
+
+@lru_cache(maxsize=256)
+def _list_of(tail: bytes) -> list[bytes]:
+    """A sorted list of texts, which is often the same in pack after pack."""
+    return cast("list[bytes]", _blob_texts(tail, pa.binary()).to_pylist())
+
+
 class ColumnData:
     """The data of a pack column, read as far as it is needed."""
 
@@ -709,6 +723,37 @@ class ColumnData:
         end += prefixed
         self._data, self._at = data, end + -end % 8
         self._end = self._at + stored
+        bitmaps = bool(self._flags & _MISSING_SOME) + bool(self._flags & _EMPTY_SOME)
+        self._tail_at = self._end + bitmaps * ((self.count + 7) // 8)
+
+    @property
+    def meaning(self) -> tuple[Any, ...]:
+        """What the numbers mean: they can be compared with the same limits as those of an equal meaning."""
+        listed = bytes(self._tail()) if self.form == Form.LIST else b""
+        flags = self._flags & ~_SHUFFLED
+        return (
+            flags,
+            self.width,
+            self.base,
+            self.scale,
+            self.form,
+            self.exponent,
+            self.kind,
+            self.prefix,
+            listed,
+        )
+
+    @classmethod
+    def joined(cls, columns: Sequence[ColumnData]) -> ColumnData:
+        """Columns whose numbers have one meaning as one, to be compared only."""
+        if len(columns) == 1:
+            return columns[0]
+        found = copy(columns[0])
+        found.count = sum(c.count for c in columns)
+        found.u = np.concatenate([c.u for c in columns])
+        found.missing = _concatenated([c.missing for c in columns])
+        found.empty = _concatenated([c.empty for c in columns])
+        return found
 
     @property
     def unusable(self) -> bool:
@@ -738,7 +783,7 @@ class ColumnData:
             return np.ones(self.count, bool)
         return self._bitmap(0) if self._flags & _MISSING_SOME else None
 
-    @property
+    @cached_property
     def empty(self) -> Mask | None:
         """The files that hold nothing but nulls; None if there are none."""
         if self._flags & _EMPTY_ALL:
@@ -750,14 +795,13 @@ class ColumnData:
         bits = np.frombuffer(self._data, np.uint8, size, self._end + number * size)
         return np.unpackbits(bits, count=self.count, bitorder="little").view(bool)
 
-    def _tail(self, kind: pa.DataType) -> pa.Array:
-        bitmaps = bool(self._flags & _MISSING_SOME) + bool(self._flags & _EMPTY_SOME)
-        return _blob_texts(memoryview(self._data)[self._end + bitmaps * ((self.count + 7) // 8) :], kind)
+    def _tail(self) -> memoryview:
+        return memoryview(self._data)[self._tail_at :]
 
     @cached_property
     def texts(self) -> list[bytes]:
         """The sorted list of a column that has one."""
-        return cast("list[bytes]", self._tail(pa.binary()).to_pylist())
+        return _list_of(bytes(self._tail()))
 
     def values(self) -> pa.Array:
         """The exact values."""
@@ -768,11 +812,11 @@ class ColumnData:
             case Form.NOTHING:
                 return pa.nulls(self.count, kind)
             case Form.LIST:
-                return self._tail(kind).take(self._array(self.u))
+                return _blob_texts(self._tail(), kind).take(self._array(self.u))
             case Form.OPAQUE:
-                return self._tail(pa.binary()).cast(pa.binary(16)).view(kind)
+                return _blob_texts(self._tail(), pa.binary()).cast(pa.binary(16)).view(kind)
             case Form.TEXTS:
-                return self._images_as_texts(kind) if self.is_whole else self._tail(kind)
+                return self._images_as_texts(kind) if self.is_whole else _blob_texts(self._tail(), kind)
         numbers = self.u.astype(np.uint64) * np.uint64(self.scale) + np.uint64(self.base & (2**64 - 1))
         numbers = numbers.view(np.int64)
         if self.form == Form.FRACTIONS:

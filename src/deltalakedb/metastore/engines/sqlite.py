@@ -47,7 +47,7 @@ DIALECT = Dialect(
     },
     indexed=True,
     ids="SELECT value FROM json_each(?)",
-    join="group_concat({}, char(10))",
+    join="group_concat({}, '\n')",  # char(10) would be called for every row
 )
 
 #: page cache of a connection

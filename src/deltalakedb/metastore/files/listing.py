@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -74,7 +76,8 @@ _LONG_PAGE: Final = 1 << 16
 FIRST_PAGE: Final = 100
 _LEAST_PAGE: Final = 10
 _PAGE_BYTES: Final = 32 << 20
-#: rows are read by ranges of ids if at least this part of a pack is wanted
+#: rows of a pack are read by a range of ids if so many are wanted, and this part of those in between
+_RANGE_FROM: Final = 64
 _DENSE: Final = 1 / 8
 _ALIVE: Final = "f.add_version <= ? AND (f.remove_version IS NULL OR f.remove_version > ?)"
 
@@ -97,7 +100,8 @@ def scan_files(
         schema = parse_schema(opened.snapshot.metadata.schema_string)
         where = to_physical(where, schema)
         exact = FileFilter(where, column_types(schema))
-        found = [_recent(session, opened, wanted, exact), *_packed(session, opened, wanted, where, schema)]
+        recent = _recent(session, opened, wanted, exact)
+        found = [recent, *_packed(session, opened, wanted, where, schema, exact)]
     names = [*dict.fromkeys((*wanted, "file_id"))]
     files = pa.concat_tables([table.select(names) for table in found])
     ids = int_values(files.column("file_id"))
@@ -124,7 +128,12 @@ def _recent(session: Session, opened: OpenTable, wanted: Sequence[str], exact: F
 
 
 def _packed(
-    session: Session, opened: OpenTable, wanted: Sequence[str], where: Expr, schema: StructType
+    session: Session,
+    opened: OpenTable,
+    wanted: Sequence[str],
+    where: Expr,
+    schema: StructType,
+    exact: FileFilter,
 ) -> Iterator[pa.Table]:
     """The packed files that may match: by zones, by columns, by the partition values of their rows."""
     metadata, table_id = opened.snapshot.metadata, opened.table.table_id
@@ -134,25 +143,25 @@ def _packed(
     if not any(name.startswith('["part"') for name in test.names):
         parts = []  # the predicate is about no partition column
     rows = packs.packs_of(session, table_id)
-    alive = test.packs(packs.zones_of(session, table_id, rows, test.zone_names), len(rows))
+    zones = packs.zones_of(session, table_id, rows, test.zone_names)
+    alive = test.packs(zones, len(rows))
     left = [pack for pack, may in zip(rows, alive.tolist(), strict=True) if may]
-    by_values = FileFilter(where, column_types(schema))
-    known: dict[str, bool] = {}
+    needless = {name: mask[alive] for name, mask in test.needless(zones).items()}
 
+    @cache
     def may_match(values: str) -> bool:
-        if (found := known.get(values)) is None:
-            found = known[values] = by_values.may_match(None, decode_json(values))
-        return found
+        return exact.may_match(None, decode_json(values))
 
     sparse: list[Ids] = []
     need = wanted if "partition_values" in wanted or not parts else [*wanted, "partition_values"]
-    for pack, columns in packs.columns_of(session, left, test.names):
-        span = pack.last_id - pack.first_id + 1
-        hits = np.flatnonzero(test.files(columns, span)) + pack.first_id
-        if len(hits) < span * _DENSE:
-            sparse.append(hits)
-        else:
-            yield _exact(_in_range(session, opened, need, pack, hits), parts, may_match)
+    for some in packs.columns_of(session, left, test.names, needless):
+        masks = test.files([(columns, pack.last_id - pack.first_id + 1) for pack, columns in some])
+        for (pack, _), mask in zip(some, masks, strict=True):
+            hits = np.flatnonzero(mask) + pack.first_id
+            if len(hits) < max(_RANGE_FROM, (hits[-1] - hits[0]) * _DENSE if len(hits) else 0):
+                sparse.append(hits)
+            else:
+                yield _exact(_in_range(session, opened, need, hits), parts, may_match)
     if sparse:
         yield _exact(_by_ids(session, opened, need, np.concatenate(sparse)), parts, may_match)
 
@@ -161,7 +170,9 @@ def _exact(found: pa.Table, parts: Collection[str], may_match: Callable[[str], b
     """The files whose partition values may match."""
     if not parts or not found.num_rows:
         return found
-    return _filter(found, [may_match(v) for v in found.column("partition_values").to_pylist()])
+    values = found.column("partition_values").to_pylist()
+    passed = {value: may_match(value) for value in set(values)}
+    return found if all(passed.values()) else _filter(found, [passed[value] for value in values])
 
 
 def _filter(found: pa.Table, keep: list[bool]) -> pa.Table:
@@ -169,13 +180,13 @@ def _filter(found: pa.Table, keep: list[bool]) -> pa.Table:
     return found if all(keep) else found.filter(arrow_array(keep, pa.bool_()))
 
 
-def _in_range(
-    session: Session, opened: OpenTable, wanted: Sequence[str], pack: packs.PackRow, hits: Ids
-) -> pa.Table:
+def _in_range(session: Session, opened: OpenTable, wanted: Sequence[str], hits: Ids) -> pa.Table:
+    """The files with these ascending ids, which are many of those between the first and the last."""
     version = opened.snapshot.version
     condition = f"f.file_id >= ? AND f.file_id <= ? AND {_ALIVE}"
-    found = _rows(session, wanted, condition, (pack.first_id, pack.last_id, version, version), complete=False)
-    if len(hits) < pack.last_id - pack.first_id + 1:
+    bounds = int(hits[0]), int(hits[-1])
+    found = _rows(session, wanted, condition, (*bounds, version, version), complete=False)
+    if len(hits) < bounds[1] - bounds[0] + 1:
         keep = np.isin(int_values(found.column("file_id")), hits, assume_unique=True)
         found = found.take(int_array(np.flatnonzero(keep)))
     return _complete(session, found, wanted)
@@ -405,7 +416,8 @@ def find_paths(
     found: list[Row] = list(recent)
     hashes = np.unique(path_hashes(sorted(wanted)))
     ids: list[Ids] = [np.array([], np.int64)]
-    for pack, held in packs.columns_of(session, packs.packs_of(session, table_id), ("path",)):
+    every_pack = packs.columns_of(session, packs.packs_of(session, table_id), ("path",))
+    for pack, held in chain.from_iterable(every_pack):
         if "path" in held:
             ids.append(find_hashes(held["path"], hashes) + pack.first_id)
         else:  # dropped, or another process has replaced the pack: any of its files may be wanted

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import zlib
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session, SessionSource
+    from deltalakedb.protocol.packs import Mask
     from deltalakedb.protocol.schema import Leaf
 
 logger = logging.getLogger(__name__)
@@ -101,28 +102,45 @@ def zones_of(
 
 
 def columns_of(
-    session: Session, packs: Sequence[PackRow], names: Collection[str]
-) -> Iterator[tuple[PackRow, Mapping[str, bytes]]]:
-    """The columns of packs; left out are those that a pack does not have, and all of one replaced meanwhile.
+    session: Session,
+    packs: Sequence[PackRow],
+    names: Collection[str],
+    needless: Mapping[str, Mask] | None = None,
+) -> Iterator[Sequence[tuple[PackRow, Mapping[str, bytes]]]]:
+    """The columns of packs, of some at a time.
+
+    Left out are columns that a pack does not have, and all of a pack that was replaced meanwhile.
+
+    Args:
+        session: A session.
+        packs: The packs.
+        names: The columns.
+        needless: For some of them, masks over the packs: true if the column is not to be read.
 
     Raises:
         CatalogCorruptError: A column is not what was written.
     """
     if not names:
-        yield from ((pack, {}) for pack in packs)
+        yield [(pack, {}) for pack in packs]
         return
     for start in range(0, len(packs), _PACKS_AT_ONCE):
         part = packs[start : start + _PACKS_AT_ONCE]
-        marks = ", ".join("?" * len(part)), ", ".join("?" * len(names))
-        sql = (
+        together: dict[tuple[str, ...], list[int]] = {}
+        for number, pack in enumerate(part, start):
+            needed = tuple(n for n in names if not (needless and n in needless and needless[n][number]))
+            together.setdefault(needed, []).append(pack.first_id)
+        sql = " UNION ALL ".join(
             "SELECT c.first_id, p.last_id, c.name, c.crc, c.data"  # noqa: S608 - placeholders
             " FROM dl_packs p CROSS JOIN dl_pack_columns c"
-            f" WHERE p.first_id IN ({marks[0]}) AND c.first_id = p.first_id AND c.name IN ({marks[1]})"
+            f" WHERE p.first_id IN ({', '.join('?' * len(ids))}) AND c.first_id = p.first_id"
+            f" AND c.name IN ({', '.join('?' * len(some))})"
+            for some, ids in together.items()
         )
+        params = [value for some, ids in together.items() for value in (*ids, *some)]
         found: dict[tuple[int, int], dict[str, bytes]] = {}
-        for first, last, name, crc, data in session.blobs(sql, (*(p.first_id for p in part), *names)):
+        for first, last, name, crc, data in session.blobs(sql, params):
             found.setdefault((first, last), {})[name] = checked(data, crc, f"column {name}")
-        yield from ((pack, found.get((pack.first_id, pack.last_id), {})) for pack in part)
+        yield [(pack, found.get((pack.first_id, pack.last_id), {})) for pack in part]
 
 
 def checked(data: bytes, crc: int, what: str) -> bytes:
@@ -175,7 +193,8 @@ def leaf_columns(session: Session, table_id: int, ids: Ids, leaves: Sequence[Lea
             kinds |= dict.fromkeys(bounds, arrow_type(leaf.type))
     found: dict[str, list[pa.Array]] = {name: [] for name in kinds}
     left = np.ones(len(ids), bool)
-    for pack, columns in columns_of(session, packs_of(session, table_id), ("leaves", *kinds)):
+    every = columns_of(session, packs_of(session, table_id), ("leaves", *kinds))
+    for pack, columns in chain.from_iterable(every):
         begin, end = np.searchsorted(ordered, (pack.first_id, pack.last_id + 1)).tolist()
         # a pack of another schema may lack what its files state
         if "leaves" not in columns or not known.issubset(decode_block(columns["leaves"]).to_pylist()):
