@@ -163,7 +163,7 @@ def _attempt(
             return appended
     committing = False
     try:
-        with database.write() as session:
+        with database.commit_write() as session:
             existing = [t.table_id for c in changes if not isinstance(t := c.table, NewTable)]
             existing += [n.table.table_id for n in renames]
             locked = registry.lock(session, existing) if existing else {}

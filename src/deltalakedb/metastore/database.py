@@ -82,6 +82,13 @@ class Database:
             yield session
 
     @contextmanager
+    def commit_write(self) -> Iterator[Session]:
+        """A session like `write` for a commit, which knows what is published but not recorded yet."""
+        self.ensure()
+        with self.watched(), self.engine.commit_write() as session:
+            yield session
+
+    @contextmanager
     def relaxed_write(self) -> Iterator[Session]:
         """A session for notes that a power cut may lose: they can be found out again."""
         self.ensure()

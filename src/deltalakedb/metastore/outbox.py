@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from deltalakedb.metastore import audit
+from deltalakedb.metastore.engines.base import Note
 from deltalakedb.protocol.json_text import decode_json, encode_json
 from deltalakedb.protocol.read_set import ReadSet, decode_reads
 
@@ -119,10 +120,16 @@ def mark_published(database: Database, versions: Mapping[int, Sequence[int]]) ->
     every version between the oldest and the newest of a table is in the log too.
     """
     now = time.time_ns() // 1_000_000
-    values = [v for table_id, some in versions.items() for v in (table_id, min(some), max(some), now)]
-    with database.relaxed_write() as session:
-        for statement in session.all_sql("outbox", "publish "):
-            session.run(statement.rows(len(versions), 4), values)
+    notes = {table_id: Note(min(some), max(some), now) for table_id, some in versions.items()}
+    if not database.engine.postpone(notes, _record_published):
+        with database.relaxed_write() as session:
+            _record_published(session, notes)
+
+
+def _record_published(session: Session, notes: Mapping[int, Note]) -> None:
+    values = [value for table_id, note in notes.items() for value in (table_id, *note)]
+    for statement in session.all_sql("outbox", "publish "):
+        session.run(statement.rows(len(notes), 4), values)
 
 
 def mark_range(session: Session, table_id: int, oldest: int, newest: int, now: int) -> None:

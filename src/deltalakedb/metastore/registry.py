@@ -278,8 +278,10 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
         found = {row[0]: (*found[row[0]], *row[1:]) for row in part if row[0] in found}
     if clocks := [row[-1] for row in found.values() if row[-1] is not None]:
         session.set_clock(max(clocks))
-    out = {}
+    out, postponed = {}, session.engine.postponed()
     for table_id, (*columns, published, published_all, paused, _) in found.items():
+        if (note := postponed.get(table_id)) is not None and note.oldest <= published + 1:
+            published = published_all = max(published, note.newest)
         table = table_from_row((table_id, *columns[: TABLE_COLUMNS - 2], published))
         head = (*columns[TABLE_COLUMNS - 2 :], published_all, paused)
         out[table_id] = LockedTable(table, *head)

@@ -30,7 +30,7 @@ from deltalakedb.metastore.statements import Statement, statements
 from deltalakedb.metastore.user_sql import QUERY_WORDS, first_word, not_a_query
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from deltalakedb.address import Address
     from deltalakedb.exceptions import CatalogEncodingError, DeltaSqlError
@@ -43,6 +43,15 @@ Rows: TypeAlias = "Sequence[Sequence[Any]]"
 #: functions of this room take a `Database`, which opens a session for each call, or the `Session` of the
 #: caller, so that the same function also serves a caller that is inside a transaction
 SessionSource: TypeAlias = "Database | Session"
+
+
+class Note(NamedTuple):
+    """A range of versions of a table that is in the log."""
+
+    oldest: int
+    newest: int
+    noted_at: int
+
 
 #: this many rows of one kind are written at once instead of being deferred
 _MAX_DEFERRED: Final = 64
@@ -300,7 +309,8 @@ class Engine(abc.ABC):
     def read_only(self, *, will_query: bool = False) -> AbstractContextManager[Session]:
         """A session on one database snapshot, in which the database itself refuses every change.
 
-        ``will_query``: the caller runs a query at once, which takes the snapshot; else one is run for that.
+        ``will_query``: the caller opens tables at once, which takes the snapshot; else a query is run for
+        that. The snapshot may then lack what is `postponed`.
         """
 
     def prepare(self, session: Session) -> None:  # noqa: B027 - a file is the schema
@@ -325,6 +335,25 @@ class Engine(abc.ABC):
     def identity(self) -> object:
         """Identifies the database file, to notice that it was replaced; None if that is not needed."""
         return None
+
+    def commit_write(self) -> AbstractContextManager[Session]:
+        """A session like `write` for a commit, which respects `postponed` itself."""
+        return self.write()
+
+    def postpone(
+        self,
+        notes: Mapping[int, Note],  # noqa: ARG002 - most engines record at once
+        record: Callable[[Session, Mapping[int, Note]], None],  # noqa: ARG002
+    ) -> bool:
+        """Keep notes of published versions in memory until another session begins or the database is closed.
+
+        They may be lost. Returns False if the engine does not do that: record them now.
+        """
+        return False
+
+    def postponed(self) -> Mapping[int, Note]:
+        """The notes that `postpone` keeps, by table id."""
+        return {}
 
     def relaxed_write(self) -> AbstractContextManager[Session]:
         """A session for records that can be rebuilt: a power cut may lose them, and statements may run twice.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -19,18 +20,21 @@ from deltalakedb.exceptions import (
     CatalogError,
     DeltaSqlError,
 )
-from deltalakedb.metastore.engines.base import Dialect, FileEngine, Row, RowChange, Rows, Session
+from deltalakedb.metastore.engines.base import Dialect, FileEngine, Note, Row, RowChange, Rows, Session
 from deltalakedb.metastore.engines.pool import ForkGate, IdleTimer, inherited
 from deltalakedb.metastore.user_sql import interferes, is_ours, not_a_query, protected_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
 
     import duckdb
 
     from deltalakedb.address import Address
     from deltalakedb.metastore.statements import Statement
     from deltalakedb.settings import Config
+
+logger = logging.getLogger(__name__)
 
 # No keys and no indexes: zone maps serve the scans, and our own lock keeps rows unique.
 DIALECT = Dialect(
@@ -59,6 +63,8 @@ _DAMAGE = (
 )  # fmt: skip
 _NO_RIGHTS = ("Permission denied", "Read-only file system", "Operation not permitted")
 _POLL = 0.05
+#: how long a reader waits for a writer of this process to record postponed notes; then it reads without them
+_NOTES_WAIT = 0.1
 #: of DuckDB's table functions and those with side effects, the ones that only look
 _READING = frozenset(
     {
@@ -74,6 +80,8 @@ _READING = frozenset(
 _MAX_PARSED = 256
 #: from here on an Arrow scan beats lists as parameters
 _ARROW_FROM = 128
+#: statements of every commit that are so small that optimizing them takes longer than running them
+_SMALL = frozenset({"snapshots.lock", "snapshots.lock heads", "snapshots.lock publishing"})
 #: types of such lists
 _TYPES = {bool: "BOOLEAN", int: "BIGINT", bytes: "BLOB"}
 _EXPLAIN = re.compile(r"explain\b(?:\s+analyze\b)?(?:\s*\([^()]*\))?", re.IGNORECASE)
@@ -111,10 +119,27 @@ class DuckdbSession(Session):
     engine: DuckdbEngine
 
     def __init__(
-        self, engine: DuckdbEngine, cursor: duckdb.DuckDBPyConnection, *, defers: bool = False
+        self,
+        engine: DuckdbEngine,
+        cursor: duckdb.DuckDBPyConnection,
+        *,
+        defers: bool = False,
+        optimizes: bool = True,
     ) -> None:
         super().__init__(engine, defers=defers)
         self.cursor = cursor
+        #: whether DuckDB's optimizer is on for this cursor; it is turned on before any but a small statement
+        self.optimizes = optimizes
+
+    def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
+        if not self.optimizes and getattr(statement, "name", "") not in _SMALL:
+            self._optimize()
+        return super()._call(statement, params)
+
+    def _optimize(self) -> None:
+        self.flush()
+        self._execute("PRAGMA enable_optimizer", ())
+        self.optimizes = True
 
     def _execute(self, sql: str, params: Sequence[Any]) -> Any:
         try:
@@ -200,6 +225,8 @@ class DuckdbSession(Session):
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         self.flush()
+        if not self.optimizes:
+            self._optimize()
         self._count(statement)
         try:
             relation = self.cursor.sql(str(statement), params=list(params) or None)
@@ -218,7 +245,7 @@ class DuckdbSession(Session):
                     self._write(change, rows)
                 else:
                     parts.append(small)
-            if parts:
+            if parts:  # without the optimizer, if only such statements run
                 *first, last = (sql for sql, _ in parts)
                 named = ", ".join(f"part{at} AS ({sql} RETURNING 1)" for at, sql in enumerate(first))
                 values = [value for _, some in parts for value in some]
@@ -229,6 +256,8 @@ class DuckdbSession(Session):
         if (small := _small_change(change, rows)) is not None:
             self._execute(*small).fetchall()
         elif not columns:
+            if not self.optimizes:
+                self._optimize()
             for one in rows:
                 self._execute(change.sql, one).fetchall()
         elif key is None:
@@ -249,6 +278,8 @@ class DuckdbSession(Session):
 
     def _scan(self, sql: str, data: pa.Table) -> None:
         """Run a change that reads an Arrow table as ``dl_incoming``."""
+        if not self.optimizes:
+            self._optimize()
         self.cursor.register("dl_incoming", data)
         try:
             self._execute(sql, ()).fetchall()
@@ -325,6 +356,40 @@ class PriorityLock:
         (self._urgent_ready if self._urgent else self._ready).notify()
 
 
+class _Notes:
+    """What was published of one file's tables and is not recorded yet, for all engines of this process."""
+
+    #: writes notes into the database
+    record: Callable[[Session, Mapping[int, Note]], None]
+
+    def __init__(self) -> None:
+        self.kept: dict[int, Note] = {}
+        self._lock = threading.Lock()
+        self._since = 0.0
+
+    def add(self, notes: Mapping[int, Note]) -> None:
+        with self._lock:
+            if not self.kept:
+                self._since = time.monotonic()
+            for table_id, note in notes.items():
+                known = self.kept.get(table_id, note)
+                oldest, newest = min(known.oldest, note.oldest), max(known.newest, note.newest)
+                self.kept[table_id] = Note(oldest, newest, max(known.noted_at, note.noted_at))
+
+    def take(self) -> Mapping[int, Note]:
+        with self._lock:
+            notes, self.kept = self.kept, {}
+        return notes
+
+    def age(self) -> float:
+        """Seconds since the oldest note."""
+        return time.monotonic() - self._since
+
+
+_notes: dict[Path, _Notes] = {}
+os.register_at_fork(after_in_child=_notes.clear)
+
+
 class DuckdbEngine(FileEngine):
     """A catalog in a DuckDB file.
 
@@ -364,10 +429,13 @@ class DuckdbEngine(FileEngine):
         self._users = 0
         self._used_at = 0.0
         self._timer = IdleTimer(self._look)
+        self._kept: duckdb.DuckDBPyConnection | None = None
+        self._writer: int | None = None
+        self._notes = _notes.setdefault(self.path, _Notes())
 
     def _acquire(self) -> duckdb.DuckDBPyConnection:
         if self._pid != os.getpid():
-            inherited.append(self._root)
+            inherited.append((self._root, self._kept))
             self._reset()
         with self._lock:
             if self._root is None:
@@ -402,7 +470,9 @@ class DuckdbEngine(FileEngine):
 
     def _close_idle(self) -> None:
         if self._users == 0 and self._root is not None:
+            self._record_notes(self._root)
             with suppress(self.errors):
+                self._drop_kept()
                 self._root.close()
             self._root = None
 
@@ -452,11 +522,14 @@ class DuckdbEngine(FileEngine):
 
     @contextmanager
     def read(self) -> Iterator[Session]:
+        self._write_notes()
         with self._cursor() as cursor:
             yield DuckdbSession(self, cursor)
 
     @contextmanager
     def read_only(self, *, will_query: bool = False) -> Iterator[Session]:
+        if not will_query:
+            self._write_notes()
         begin = "BEGIN TRANSACTION READ ONLY"
         with self._cursor() as cursor, self._transaction(cursor, begin, reads=True):
             session = DuckdbSession(self, cursor)
@@ -466,24 +539,98 @@ class DuckdbEngine(FileEngine):
 
     def relaxed_write(self) -> AbstractContextManager[Session]:
         """A short one that goes before others: a publisher must not fall behind the writers it follows."""
-        return self.write(urgent=True)
+        return self._write(self._wait, urgent=True)
+
+    def commit_write(self) -> AbstractContextManager[Session]:
+        return self._write(self._wait, small=True)
 
     @contextmanager
-    def write(self, *, urgent: bool = False) -> Iterator[Session]:
-        """One transaction; writers of this process take turns, since DuckDB would make the later one fail."""
+    def write(self) -> Iterator[Session]:
+        self._write_notes()
+        with self._write(self._wait) as session:
+            yield session
+
+    @contextmanager
+    def _write(self, wait: float, *, urgent: bool = False, small: bool = False) -> Iterator[Session]:
+        """One transaction; writers of this process take turns, since DuckDB would make the later one fail.
+
+        A ``small`` one begins with a cursor whose optimizer is off, which is kept while nothing else used it.
+        """
         with self._cursor() as cursor:
-            if not self._turn.acquire(timeout=self._wait, urgent=urgent):
+            if not self._turn.acquire(timeout=wait, urgent=urgent):
                 raise CatalogBusyError(
-                    f"another writer of this process held {self.path} for {self._wait:g} s",
+                    f"another writer of this process held {self.path} for {wait:g} s",
                     suggestion="look for a long-running writer, or raise duckdb.wait_s",
                 )
+            self._writer = threading.get_ident()
+            unchanged = False
             try:
+                if small and self._root is not None:
+                    cursor = self._kept or self._keep(self._root)
                 with self._transaction(cursor, "BEGIN TRANSACTION"):
-                    session = DuckdbSession(self, cursor, defers=True)
+                    session = DuckdbSession(self, cursor, defers=True, optimizes=not small)
                     yield session
                     session.flush()
+                unchanged = not session.optimizes
             finally:
+                if small and not unchanged:
+                    self._drop_kept()
+                self._writer = None
                 self._turn.release()
+
+    def _keep(self, root: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+        """A cursor for small statements, which stays open as long as the file."""
+        self._kept = root.cursor()
+        self._kept.execute("PRAGMA disable_optimizer")
+        return self._kept
+
+    def _drop_kept(self) -> None:
+        if self._kept is not None:
+            with suppress(self.errors):
+                self._kept.close()
+            self._kept = None
+
+    # Recording what was published would take a third of an append. So notes of it wait for the next session
+    # that is not a commit's, at most for the time after which an idle file is closed.
+
+    def postpone(
+        self, notes: Mapping[int, Note], record: Callable[[Session, Mapping[int, Note]], None]
+    ) -> bool:
+        with self._lock:
+            # a file that was closed meanwhile may be another one when it is opened again
+            if self._pid != os.getpid() or self._root is None or self._idle <= 0:
+                return False
+            self._notes.record = record
+            self._notes.add(notes)
+        if self._notes.age() >= self._idle:
+            self._write_notes()
+        return True
+
+    def postponed(self) -> Mapping[int, Note]:
+        return self._notes.kept
+
+    def _write_notes(self) -> None:
+        """Record the postponed notes, unless a writer is at work."""
+        if not self._notes.kept or self._writer == threading.get_ident():
+            return
+        notes: Mapping[int, Note] = {}
+        try:
+            with self._write(_NOTES_WAIT, urgent=True) as session:
+                notes = self._notes.take()
+                if notes:
+                    self._notes.record(session, notes)
+        except CatalogBusyError:
+            self._notes.add(notes)
+
+    def _record_notes(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Record the postponed notes before the file is closed; if that fails, the next publisher does it."""
+        if not (notes := self._notes.take()):
+            return
+        try:
+            with self._transaction(connection, "BEGIN TRANSACTION"):
+                self._notes.record(DuckdbSession(self, connection), notes)
+        except DeltaSqlError as error:
+            logger.warning("what was published could not be recorded in %s: %s", self.path, error.message)
 
     def acting_functions(self) -> frozenset[str]:
         """Functions that do something, or read something else than the catalog; queries only look."""

@@ -45,10 +45,9 @@ SELECT h.table_id, {locked} FROM dl_heads h WHERE h.table_id IN (??);
 
 -- name: lock publishing
 -- only: duckdb
-SELECT m.table_id, m.published_version,
-       CASE WHEN m.table_id IN (SELECT o.table_id FROM dl_outbox o WHERE o.state <> 'published') THEN -1
-            ELSE m.published_version END,
-       m.paused OR (SELECT count(*) FROM dl_settings s WHERE s.name = 'mirror.paused') > 0, NULL
+-- its one process records published versions in the same transaction as the newest of them: none before that waits
+SELECT m.table_id, m.published_version, m.published_version,
+       m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused'), NULL
 FROM dl_mirror m WHERE m.table_id IN (??);
 
 -- name: state versions
