@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from deltalakedb import import_table, verify_table
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import CatalogCorruptError, VerificationError
-from deltalakedb.transfer.verifying import verifier
+from deltalakedb.metastore.database import Database
+from deltalakedb.transfer.importing import pipeline, proof
 from deltalakedb.transfer.verifying.log_replay import LogReplay
-from deltalakedb.transfer.verifying.verifier import LoadProof, Subject
-from support.sources import change, many_files, plain_table
+from support.processes import Child
+from support.sources import change, count, many_files, plain_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,13 +46,13 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def before_verification(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
-    real = LoadProof.report
+    real = pipeline.proven
 
-    def report(self: LoadProof, subject: Subject) -> Any:
+    def proven(*args: Any) -> Any:
         work()
-        return real(self, subject)
+        return real(*args)
 
-    monkeypatch.setattr(LoadProof, "report", report)
+    monkeypatch.setattr(pipeline, "proven", proven)
 
 
 def test_the_log_is_read_once_and_the_digest_is_that_of_a_verification(
@@ -87,7 +89,54 @@ def test_a_damaged_pack_is_found(catalog_uri: str, tmp_path: Path, monkeypatch: 
 def test_a_block_that_does_not_decode_to_what_was_read_is_found(
     catalog_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: list[str]
 ) -> None:
-    real = verifier.decode_block
-    monkeypatch.setattr(verifier, "decode_block", lambda data: real(data).take([0] * len(real(data))))
+    real = proof.decode_block
+    monkeypatch.setattr(proof, "decode_block", lambda data: real(data).take([0] * len(real(data))))
     import_table(many_files(tmp_path / "source"), f"{catalog_uri}?table=t", history="checkpoint")
     assert reads == ["log"], "the general verification decides"
+
+
+def run_import(path: str, uri: str) -> str:
+    return import_table(path, uri, history="checkpoint", batch_size=15).action
+
+
+def killed_import(source: Path, uri: str, folder: Path) -> None:
+    """Import until the second batch of files is loaded."""
+    Database.open(parse_address(uri)).close()
+    Child(run_import, str(source), uri, folder=folder, points="import.batch_done=kill@3").died()
+
+
+def test_a_killed_and_resumed_import_is_verified_by_its_receipts(
+    catalog_uri: str, tmp_path: Path, reads: list[str]
+) -> None:
+    source, uri = many_files(tmp_path / "source"), f"{catalog_uri}?table=t"
+    killed_import(source, uri, tmp_path)
+    report = import_table(source, uri, history="checkpoint", batch_size=15)
+    assert (report.action, reads) == ("resumed", [])
+    found = verify_table(uri)
+    assert report.digest == found.digest == found.log_digest
+    assert report.verification.num_files == found.num_files
+    assert count(catalog_uri, "dl_import_batches WHERE proof IS NOT NULL") == 0, (
+        "they are not needed any more"
+    )
+
+
+def test_a_row_that_is_damaged_before_an_import_is_resumed_is_found(
+    catalog_uri: str, tmp_path: Path, reads: list[str]
+) -> None:
+    source, uri = many_files(tmp_path / "source"), f"{catalog_uri}?table=t"
+    killed_import(source, uri, tmp_path)
+    assert count(catalog_uri, "dl_files WHERE path = 'part-00011.parquet'") == 1
+    change(uri, DAMAGE["size"])
+    with pytest.raises(VerificationError):
+        import_table(source, uri, history="checkpoint", batch_size=15)
+    assert reads == ["log"], "the difference is looked for in the log"
+
+
+def test_batches_without_a_proof_are_verified_by_the_log(
+    catalog_uri: str, tmp_path: Path, reads: list[str]
+) -> None:
+    source, uri = many_files(tmp_path / "source"), f"{catalog_uri}?table=t"
+    killed_import(source, uri, tmp_path)
+    change(uri, "UPDATE dl_import_batches SET proof = NULL WHERE batch = 1")
+    assert import_table(source, uri, history="checkpoint", batch_size=15).action == "resumed"
+    assert reads == ["log"]

@@ -226,9 +226,20 @@ def receipts(db: SessionSource, import_id: str) -> list[Receipt]:
     return [Receipt(*r) for r in db.rows(db.sql("imports", "receipts"), (import_id,))]
 
 
-def write_receipt(session: Session, import_id: str, receipt: Receipt) -> None:
-    """Write a batch's receipt, inside the batch's transaction; a second one is refused by its key."""
-    session.insert("dl_import_batches", _RECEIPT_COLUMNS, [(import_id, *astuple(receipt))])
+def write_receipt(session: Session, import_id: str, receipt: Receipt, proof: bytes | None = None) -> None:
+    """Write a batch's receipt, inside the batch's transaction; a second one is refused by its key.
+
+    The ``proof`` of a batch of the base is what was read (`BatchProof` in `transfer.importing.proof`). If all
+    batches have theirs, the import is verified without reading the log again, whoever loaded them.
+    """
+    session.insert("dl_import_batches", (*_RECEIPT_COLUMNS, "proof"), [(import_id, *astuple(receipt), proof)])
+
+
+def proofs(db: SessionSource, import_id: str) -> list[tuple[int, int, bytes | None]]:
+    """The first and the last row of each loaded batch of the base, and its proof."""
+    with db.read() as session:
+        rows = session.blobs(session.sql("imports", "proofs"), (import_id,))
+    return [(begins, ends, None if proof is None else bytes(proof)) for begins, ends, proof in rows]
 
 
 def claim_batch(session: Session, import_id: str, batch: int) -> bool:
@@ -239,9 +250,11 @@ def claim_batch(session: Session, import_id: str, batch: int) -> bool:
     return session.run(session.sql("imports", "claim receipt"), (import_id, batch)) == 1
 
 
-def write_claimed_receipt(session: Session, import_id: str, receipt: Receipt) -> None:
+def write_claimed_receipt(
+    session: Session, import_id: str, receipt: Receipt, proof: bytes | None = None
+) -> None:
     session.run(session.sql("imports", "unclaim receipt"), (import_id, receipt.batch))
-    write_receipt(session, import_id, receipt)
+    write_receipt(session, import_id, receipt, proof)
 
 
 def show_table(
@@ -249,6 +262,7 @@ def show_table(
 ) -> None:
     """Make an imported table visible: its rows in the registry, its head, and its published watermark."""
     registry.refuse_taken(session, row.name, row.location)
+    session.run(session.sql("imports", "drop proofs"), (row.import_id,))
     now = session.now_ms()
     values = (row.table_id, row.name, row.location, real_location(row.location), now, now)
     session.run(session.sql("imports", "insert table"), values)

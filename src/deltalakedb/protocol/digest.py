@@ -1,7 +1,7 @@
 """A digest of a set of files that does not depend on their order, in buckets that locate a difference.
 
-It sums two 32-bit lanes of the SHA-256 of each file's fields, in the bucket that the low bits of its path's
-hash choose.
+It sums two 32-bit lanes of the BLAKE2 hash of each file's fields, in the bucket that the low bits of its
+path's hash choose.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class FileDigest:
         """Count files in whose other fields are one text each: path to stats, a separator between them."""
         if not len(hashes):
             return
-        sha256 = hashlib.sha256
-        digests = b"".join([sha256(text).digest() for text in texts])
-        lanes = np.frombuffer(digests, dtype=">u4").reshape(-1, 8)
+        blake2b = hashlib.blake2b  # takes two thirds of the time of SHA-256
+        digests = b"".join([blake2b(text, digest_size=8).digest() for text in texts])
+        lanes = np.frombuffer(digests, dtype=">u4").reshape(-1, 2)
         at = hashes & (BUCKETS - 1)
         np.add.at(self.counts, at, 1)
         np.add.at(self.sizes, at, sizes)
@@ -88,5 +88,16 @@ class FileDigest:
 
     def hex(self) -> str:
         """One text for the whole set."""
-        data = b"".join(getattr(self, name).astype(">i8").tobytes() for name in sorted(self.__slots__))
-        return hashlib.md5(data, usedforsecurity=False).hexdigest()
+        return hashlib.md5(self.to_bytes(), usedforsecurity=False).hexdigest()
+
+    def to_bytes(self) -> bytes:
+        """All sums, for `from_bytes`."""
+        return b"".join(getattr(self, name).astype(">i8").tobytes() for name in sorted(self.__slots__))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> FileDigest:
+        made = cls()
+        sums = np.frombuffer(data, ">i8").reshape(len(cls.__slots__), BUCKETS)
+        for name, column in zip(sorted(cls.__slots__), sums, strict=True):
+            getattr(made, name)[:] = column
+        return made

@@ -11,7 +11,7 @@ nothing behind it; a contract in ``pyproject.toml`` enforces that. Every functio
 - **Plan**: `scan_files` returns the files of a version that may match a predicate, as Arrow; `statistics`
   returns what some of them state, by column.
 - **List** at a version: `read_adds`, `read_files`, `stream_files`, `tombstones`; `removed`, `some_live`.
-- **Look up** by path or id: `live_files`, `read_some`.
+- **Look up** by path or id: `find_paths`, `live_files`, `read_some`.
 - **Compare** versions: `files_since`, `difference`, `removed_since`, `added_since`, `keys_added_since`.
 - **Counts** at a version: `totals`, `totals_at`; `next_seq`.
 - **Verify**: the module `digests` has digests and whole rows, to compare the catalog with a log.
@@ -40,6 +40,7 @@ from deltalakedb.metastore.files.listing import (
     RemovedFile,
     difference,
     files_since,
+    find_paths,
     live_files,
     next_seq,
     read_adds,
@@ -74,7 +75,7 @@ __all__ = [
     "ADD_COLUMNS", "FILE_ID_BITS", "FILE_SCHEMA", "PACK_MIN", "STREAM_COLUMNS", "ConcurrentChange",
     "Counts", "Details", "FileBatch", "FileChanges", "FileRows", "PackStatus", "RemovedFile",
     "add_from_row", "added_since", "batch_of_adds", "difference", "drop_files", "drop_range",
-    "files_since", "keys_added_since", "live_files", "live_schema", "next_seq", "pack_all",
+    "files_since", "find_paths", "keys_added_since", "live_files", "live_schema", "next_seq", "pack_all",
     "pack_if_due", "pack_status", "packed", "read_adds", "read_files", "read_some",
     "readable_schema", "rebuild", "removed", "removed_since", "revert_files", "scan_files", "some_live",
     "statistics", "stream_files", "tombstones", "totals", "totals_at", "write_batch",

@@ -24,6 +24,13 @@ FROM dl_imports WHERE table_id = ?;
 SELECT {receipt}
 FROM dl_import_batches WHERE import_id = ? ORDER BY batch;
 
+-- name: proofs
+-- of the batches that hold files of the checkpoint
+SELECT begins, ends, proof FROM dl_import_batches WHERE import_id = ? AND kind = 'base' AND ends >= begins ORDER BY batch;
+
+-- name: drop proofs
+UPDATE dl_import_batches SET proof = NULL WHERE import_id = ?;
+
 -- name: claim receipt
 -- only: postgres
 -- an empty one; nothing happens if the batch has one, and a twin waits here until the first has ended

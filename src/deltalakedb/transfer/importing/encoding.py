@@ -49,6 +49,7 @@ from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest
 from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.packs import path_hashes
 from deltalakedb.protocol.paths import TablePaths, canonical_path
+from deltalakedb.transfer.importing.proof import BatchProof
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -249,12 +250,16 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class PreparedWindow:
-    """A window whose files are packed: what can be done without the database is done."""
+    """A window whose files are packed: what can be done without the database is done.
+
+    ``proof`` is for the receipt of its batch; None if it was not asked for.
+    """
 
     begin: int
     end: int
     files: tuple[FileBatch, ...]
     removes: tuple[Remove, ...]
+    proof: bytes | None = None
 
     def numbered(self) -> Iterator[tuple[int, FileBatch]]:
         """The files with the first sequence number of each batch."""
@@ -264,10 +269,11 @@ class PreparedWindow:
             begin += batch.num_files
 
 
-def prepare(window: Window, version: int, layout: Layout, *, keep_stats: bool = False) -> PreparedWindow:
-    """Make the rows and packs of a window; packed files lose their statistics unless these are kept."""
+def prepare(window: Window, version: int, layout: Layout, *, proves: bool = False) -> PreparedWindow:
+    """Make the rows and packs of a window, and its proof if asked to; packed files lose their statistics."""
     files: list[FileBatch] = []
     waiting: list[FileBatch] = []
+    proof = BatchProof()
 
     def pack_waiting(most_bytes: int) -> None:
         """Pack what waits if its statistics take more memory than they may."""
@@ -275,7 +281,9 @@ def prepare(window: Window, version: int, layout: Layout, *, keep_stats: bool = 
             return
         made = layout.pack(_joined(waiting))
         waiting.clear()
-        files.append(made if keep_stats or not made.packs else made.without_stats())
+        if proves:
+            proof.add(window.begin + sum(batch.num_files for batch in files), made)
+        files.append(made.without_stats() if made.packs else made)
 
     adds: list[tuple[int, Add]] = []
     removes: list[Remove] = []
@@ -294,7 +302,8 @@ def prepare(window: Window, version: int, layout: Layout, *, keep_stats: bool = 
         removes += [action for action in actions if isinstance(action, Remove)]
     waiting.append(batch_of_adds(adds))
     pack_waiting(-1)
-    return PreparedWindow(window.begin, window.end, tuple(files), tuple(removes))
+    stored = proof.to_bytes() if proves else None
+    return PreparedWindow(window.begin, window.end, tuple(files), tuple(removes), stored)
 
 
 def _removes(piece: Piece) -> list[Action]:

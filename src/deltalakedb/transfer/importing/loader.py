@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from deltalakedb.delta_log.reader import FileTxnLogReader
     from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.engines.base import Session
-    from deltalakedb.metastore.files import FileBatch
     from deltalakedb.metastore.leases import Lease
     from deltalakedb.transfer.importing.encoding import PreparedWindow
 
@@ -71,13 +70,15 @@ class Batch:
     actions: int = 0
     counts: Counts = field(default_factory=Counts)
     next_seq: int = 0
+    proof: bytes | None = None
     began: float = field(default_factory=time.monotonic)
 
     @classmethod
     def of_window(cls, plan: ImportPlan, window: PreparedWindow) -> Batch:
         """The batch for a window of the base; batch 0 is the table's state."""
         number = 1 + window.begin // plan.batch_size
-        return cls(number, "base", window.begin, window.end - 1, next_seq=window.end)
+        ends = window.end - 1
+        return cls(number, "base", window.begin, ends, next_seq=window.end, proof=window.proof)
 
     def receipt(self, session: Session) -> Receipt:
         spent = int((time.monotonic() - self.began) * 1000)
@@ -100,8 +101,8 @@ class LoadTask:
     lease: Lease
     on_progress: Callable[[ImportProgress], None]
     rate_limit: int = 0
-    #: gets the files of the base as they are read, with the first sequence number of each batch
-    seen: Callable[[Iterator[tuple[int, FileBatch]]], None] | None = None
+    #: batches of the base get a proof of what was read
+    proves: bool = False
 
     @property
     def paths(self) -> TablePaths:
@@ -114,7 +115,7 @@ class LoadTask:
         with self.database.write() as session:
             imports.require(session, self.lease)
             yield session
-            imports.write_receipt(session, self.row.import_id, batch.receipt(session))
+            imports.write_receipt(session, self.row.import_id, batch.receipt(session), batch.proof)
             failpoint("import.batch_written")
         failpoint("import.batch_done")
 
@@ -167,11 +168,11 @@ def _prepared(
     begun: frozenset[int],
     version: int,
     layout: Layout,
-    keep_stats: bool,
+    proves: bool,
 ) -> Iterator[PreparedWindow]:
     """The windows that are not loaded yet, encoded; none is kept in memory while the next one is made."""
     missing = filter(lambda window: window.begin not in begun, windows())
-    return map(partial(prepare, version=version, layout=layout, keep_stats=keep_stats), missing)
+    return map(partial(prepare, version=version, layout=layout, proves=proves), missing)
 
 
 class LocalEngine(LoadEngine):
@@ -258,19 +259,17 @@ class _Load:
         after = 0
         while after in self._begun:
             after += self._plan.batch_size
-        plan, version, seen = self._plan, self._plan.first_version, self._task.seen
+        plan, version = self._plan, self._plan.first_version
         try:
             windows = partial(self._state_windows, after)
             if plan.base == "checkpoint":
                 scan = CheckpointScan(self._store, base_checkpoint(self._listing, plan))
                 windows = partial(scan.windows, plan.batch_size, after=after)
             make = partial(
-                _prepared, windows, frozenset(self._begun), version, self._task.layout(), seen is not None
+                _prepared, windows, frozenset(self._begun), version, self._task.layout(), self._task.proves
             )
             is_large = plan.base == "checkpoint" and plan.base_rows - after > SECOND_PROCESS_FROM
             for window in in_second_process(make) if is_large else ahead(make()):
-                if seen is not None:
-                    seen(window.numbered())
                 self._count(self._task.write_window(window))
                 self._next_seq = max(self._next_seq, window.end)
                 del window  # before the next one comes

@@ -29,9 +29,10 @@ from deltalakedb.metastore.rows import Head
 from deltalakedb.transfer.importing.loader import LoadTask, TornCheckpointError
 from deltalakedb.transfer.importing.options import ImportOptions, LoadEngine, Tick, location_lease, peak_bytes
 from deltalakedb.transfer.importing.plan import base_checkpoint, make_plan, stamps_of
+from deltalakedb.transfer.importing.proof import BatchProof
 from deltalakedb.transfer.reports import ImportPlan, ImportProgress, ImportReport, VerifyReport
 from deltalakedb.transfer.verifying.log_replay import WINDOW
-from deltalakedb.transfer.verifying.verifier import LoadProof, Subject, compare_rows, verify_loaded
+from deltalakedb.transfer.verifying.verifier import Subject, compare_rows, proven, verify_loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,7 +60,6 @@ class Import:
         self._name, self._resumed = address.table or "", False
         self._phases: dict[str, float] = {}
         self._skipped: set[int] = set()
-        self._proof: LoadProof | None = None
         self._row: ImportRow
         self._plan: ImportPlan
         self._lease: Lease
@@ -223,16 +223,13 @@ class Import:
     def _load(self) -> None:
         database, reader, lease = self._database, self._reader, self._lease
         self._tune(database.dialect.before_load)
-        proof = self._begin_proof()
         for left in reversed(range(_ROUNDS)):
             plan, progress, rate = self._plan, self._report_progress, self._options.rate
-            seen = None if proof is None else proof.add
-            self._engine.load(LoadTask(database, self._row, plan, reader, lease, progress, rate, seen))
+            proves = self._options.verify == "digest"
+            self._engine.load(LoadTask(database, self._row, plan, reader, lease, progress, rate, proves))
             newest = reader.latest_version()
             if newest <= plan.version or not left:
                 break
-            # the source has new versions, so the proof does not fit any more
-            proof = None
             plan = self._plan = replace(plan, version=newest, num_versions=newest - plan.first_version + 1)
             total = plan.num_batches + 1
             with database.write() as session:
@@ -240,18 +237,10 @@ class Import:
                 self._row = imports.extend(
                     session, self._row, plan.to_dict(), source_version=newest, batches_total=total
                 )
-        self._proof = proof
         files.pack_if_due(database, self._row.table_id, at_least=_PACKED_TAIL)
         with database.write() as session:
             imports.require(session, lease)
             self._row = imports.set_phase(session, self._row, "verifying")
-
-    def _begin_proof(self) -> LoadProof | None:
-        """A proof of the load, if this process loads all of it and the default verification is enough."""
-        plan, whole = self._plan, not self._resumed and self._engine.name == "local"
-        if not whole or plan.base != "checkpoint" or self._options.verify != "digest":
-            return None
-        return LoadProof.begin(self._reader, plan.first_version, plan.version)
 
     def _verify(self) -> VerifyReport:
         total, done = max(1, self._plan.base_rows), 0
@@ -264,11 +253,19 @@ class Import:
         tick(0)
         with self._timed("verify"):
             subject = self._subject(tick)
-            report = None if self._proof is None else self._proof.report(subject)
-            if report is None:
-                report = verify_loaded(subject, self._options.verify)
+            report = self._proven(subject) or verify_loaded(subject, self._options.verify)
         tick(total)
         return report
+
+    def _proven(self, subject: Subject) -> VerifyReport | None:
+        """The report by the receipts' proofs; None if they lack some of the base, or something differs."""
+        found = imports.proofs(self._database, self._row.import_id)
+        rows = sum(ends - begins + 1 for begins, ends, _ in found)
+        proofs = [BatchProof.from_bytes(proof) for _, _, proof in found if proof is not None]
+        is_whole = rows == self._plan.base_rows and len(proofs) == len(found)
+        if self._plan.base != "checkpoint" or self._options.verify != "digest" or not is_whole:
+            return None
+        return proven(subject, proofs)
 
     def _subject(self, tick: Tick = lambda: None) -> Subject:
         versions, storage = (self._plan.first_version, self._plan.version), self._options.storage_options

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice, zip_longest
 from math import ceil
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
-
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from deltalakedb.address import parse_address
 from deltalakedb.delta_log.checkpoint import CheckpointScan, Piece
@@ -34,11 +31,9 @@ from deltalakedb.protocol.actions import (
     meaning,
     meaning_of,
 )
-from deltalakedb.protocol.arrow_values import int_array, int_values, text_scalar
-from deltalakedb.protocol.digest import BUCKETS, SEPARATOR, FileDigest, bucket_of
+from deltalakedb.protocol.digest import BUCKETS, FileDigest, bucket_of
 from deltalakedb.protocol.json_text import decode_json
-from deltalakedb.protocol.packs import decode_block
-from deltalakedb.protocol.paths import canonical_path, encode_path, path_hash
+from deltalakedb.protocol.paths import canonical_path, encode_path
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.transfer import LEVELS, Level
 from deltalakedb.transfer.importing.options import EngineOptions, memory_bound, require_one_of
@@ -48,13 +43,13 @@ from deltalakedb.transfer.verifying.log_replay import JSON_PER_ACTION, LogReplay
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from deltalakedb.metastore.files import FileBatch
     from deltalakedb.metastore.imports import ImportRow
     from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.actions import Action, FileKey
     from deltalakedb.protocol.replay import Replay
     from deltalakedb.protocol.txn_log import TxnLogReader
     from deltalakedb.transfer.importing.options import EngineArguments, LoadEngine
+    from deltalakedb.transfer.importing.proof import BatchProof
 
 #: bytes of memory per file that is compared field by field, for both sides
 _MEMORY_PER_FILE = 6_000
@@ -64,8 +59,6 @@ _ONLY_IN_LOG = "the log has a file that the catalog does not"
 _ONLY_IN_CATALOG = "the catalog has a file that the log does not"
 #: metadata, protocol, txns and domains, by kind of action and application id or domain
 SmallState: TypeAlias = dict[tuple[str, str], Any]
-#: files whose fields are hashed at once
-_TOGETHER = 8_192
 #: maximum number of differences in a report
 _LISTED = 100
 
@@ -198,120 +191,86 @@ def verify_loaded(subject: Subject, level: Level, *beyond: Difference) -> Verify
     return VerifyReport(subject.table.name, level, subject.version, **facts, seconds=seconds)
 
 
-class LoadProof:
-    """What an import reads, to compare it with what the catalog holds afterwards.
+def proven(subject: Subject, proofs: Sequence[BatchProof]) -> VerifyReport | None:
+    """The report of level ``digest`` if the catalog holds what the batches of an import have read.
 
-    So the log need not be read a second time. ``tail`` has what the commits after the base do to files.
+    So the log's base is not read a second time, only the commits after it. None if something differs, or if
+    these commits do not fit in memory or have another base.
     """
-
-    def __init__(self, tail: Replay) -> None:
-        self._tail = tail
-        self._changed = tail.files.keys() | tail.tombstones.keys()
-        self._hashes = np.array(sorted({path_hash(path) for path, _ in self._changed}), np.int64)
-        self._digest, self._unchanged, self._whole = FileDigest(), 0, True
-        self._ranges: list[tuple[int, digests.RowSums]] = []
-
-    @classmethod
-    def begin(cls, reader: FileTxnLogReader, first_version: int, version: int) -> LoadProof | None:
-        """Read the commits after the base; None if they do not fit in memory, or have another base."""
-        try:
-            found = LogReplay(reader, version, memory_bytes=memory_bound()).base()
-        except LogError:
-            return None  # the load meets the same error, or reads an older checkpoint
-        return None if found is None or found[0].base != first_version else cls(found[1])
-
-    def add(self, files: Iterable[tuple[int, FileBatch]]) -> None:
-        """Take in files of the base, with the first sequence number of each batch."""
-        for begin, batch in files:
-            if batch.num_files:
-                self._add(begin, batch)
-
-    def _add(self, begin: int, batch: FileBatch) -> None:
-        self._ranges.append((begin, digests.sums_of(batch)))
-        at = 0
-        for data in (data for pack in batch.packs for _, data in sorted(pack.blocks.items())):
-            block = decode_block(data)
-            self._whole &= block.equals(batch.stats[at : at + len(block)])
-            at += len(block)
-        self._whole &= at in (0, batch.num_files)
-        columns, hashes = batch.columns, batch.path_hashes().astype(np.int64)
-        names = ("path", "dv_id", "size", "modification_time", "partition_values")
-        stats = pc.fill_null(batch.stats, text_scalar("")) if batch.stats.null_count else batch.stats
-        fields = [*(columns[name].cast(pa.string()) for name in names), stats]
-        sizes = int_values(columns["size"])
-        for at in range(0, len(sizes), _TOGETHER):  # few at a time: all fields are copied twice
-            part = slice(at, at + _TOGETHER)
-            _add_fields(self._digest, hashes[part], sizes[part], [field[part] for field in fields])
-        changed = [at for at in self._likely(hashes) if self._is_changed(columns, at)]
-        if changed:
-            gone, left_out = np.array(changed), FileDigest()
-            taken = [field.take(int_array(gone)) for field in fields]
-            _add_fields(left_out, hashes[gone], sizes[gone], taken)
-            self._digest.subtract(left_out)
-        self._unchanged += len(sizes) - len(changed)
-
-    def _likely(self, hashes: np.ndarray[Any, np.dtype[np.int64]]) -> list[int]:
-        """The positions of hashes that a changed file has too."""
-        if not len(self._hashes):
-            return []
-        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        found: list[int] = np.flatnonzero(self._hashes[at] == hashes).tolist()
-        return found
-
-    def _is_changed(self, columns: Mapping[str, pa.Array], at: int) -> bool:
-        path, vector = (columns[name][at].as_py() for name in ("path", "dv_id"))
-        return (canonical_path(path), vector) in self._changed
-
-    def report(self, subject: Subject) -> VerifyReport | None:
-        """The report of level ``digest`` if the catalog holds what was read; None if something differs."""
-        began, version = time.perf_counter(), subject.version
-        theirs = _small_state(subject.reader, version)
-        for at, ours in _catalog_states(subject, version, version):
-            if any(_state_differences(at, ours, theirs)):
-                return None
-        if not self._holds(subject):
+    began, version = time.perf_counter(), subject.version
+    try:
+        found = LogReplay(subject.reader, version, memory_bytes=subject.memory_bytes).base()
+    except LogError:
+        return None
+    if found is None or found[0].base != subject.first_version:
+        return None
+    theirs = _small_state(subject.reader, version)
+    for at, ours in _catalog_states(subject, version, version):
+        if any(_state_differences(at, ours, theirs)):
             return None
-        whole = FileDigest()
-        whole.merge(self._digest)
-        whole.add_rows(digest_row(add) for add in self._tail.files.values())
-        facts: dict[str, Any] = {
-            "num_files": whole.num_files,
-            "size_bytes": whole.size_bytes,
-            "digest": whole.hex(),
-        }
-        facts |= {f"log_{name}": value for name, value in facts.items()}
-        seconds = round(time.perf_counter() - began, 3)
-        return VerifyReport(subject.table.name, "digest", version, version, **facts, seconds=seconds)
-
-    def _holds(self, subject: Subject) -> bool:
-        database, table_id = subject.database, subject.table.table_id
-        live = 0
-        with ThreadPoolExecutor(2, thread_name_prefix="deltasql-verify") as pool:
-            whole = pool.submit(digests.has_whole_packs, database, table_id)
-            sums = pool.map(lambda r: digests.range_sums(database, table_id, r[0], r[1].count), self._ranges)
-            for (_, wanted), (found, removed) in zip(self._ranges, sums, strict=True):
-                if found != wanted:
-                    return False
-                live += found.count - removed
-                subject.tick()
-            if not self._whole or live != self._unchanged or not whole.result():
-                return False
-        with database.read() as session:
-            paths = {path for path, _ in self._changed}
-            known = files.live_files(session, table_id, [encode_path(path) for path in paths])
-            ids = {key: known[key][0] for key in self._changed & known.keys()}
-            stored = {add.key: digest_row(add) for add in files.read_some(session, list(ids.values()))}
-        return stored == {key: digest_row(add) for key, add in self._tail.files.items()}
+    tail = found[1]
+    whole, ranges = FileDigest(), [each for proof in proofs for each in proof.ranges]
+    for proof in proofs:
+        whole.merge(proof.digest)
+    if (ended := _holds_ranges(subject, ranges)) is None:
+        return None
+    if (gone := _changed_files(subject, ranges, tail)) is None or len(gone) != ended:
+        return None
+    left_out = FileDigest()
+    left_out.add_rows(digest_row(add) for add in gone)
+    whole.subtract(left_out)
+    whole.add_rows(digest_row(add) for add in tail.files.values())
+    facts: dict[str, Any] = {
+        "num_files": whole.num_files,
+        "size_bytes": whole.size_bytes,
+        "digest": whole.hex(),
+    }
+    facts |= {f"log_{name}": value for name, value in facts.items()}
+    seconds = round(time.perf_counter() - began, 3)
+    return VerifyReport(subject.table.name, "digest", version, version, **facts, seconds=seconds)
 
 
-def _add_fields(
-    digest: FileDigest,
-    hashes: np.ndarray[Any, np.dtype[np.int64]],
-    sizes: np.ndarray[Any, np.dtype[np.int64]],
-    fields: Sequence[pa.Array],
-) -> None:
-    texts = pc.binary_join_element_wise(*fields, text_scalar(SEPARATOR)).cast(pa.binary())
-    digest.add_texts(hashes, sizes, texts.to_pylist())
+def _holds_ranges(subject: Subject, ranges: Sequence[tuple[int, digests.RowSums]]) -> int | None:
+    """How many files of the base are removed; None if the rows or their statistics are not what was read."""
+    database, table_id, removed = subject.database, subject.table.table_id, 0
+    with ThreadPoolExecutor(2, thread_name_prefix="deltasql-verify") as pool:
+        packs = pool.submit(digests.has_whole_packs, database, table_id)
+        sums = pool.map(lambda r: digests.range_sums(database, table_id, r[0], r[1].count), ranges)
+        for (_, wanted), (found, ended) in zip(ranges, sums, strict=True):
+            if found != wanted:
+                return None
+            removed += ended
+            subject.tick()
+        return removed if packs.result() else None
+
+
+def _changed_files(
+    subject: Subject, ranges: Sequence[tuple[int, digests.RowSums]], tail: Replay
+) -> list[Add] | None:
+    """The files of the base that later commits changed; None if these left other files than the log says."""
+    changed = tail.files.keys() | tail.tombstones.keys()
+    base_ids: list[int] = []
+    live: dict[FileKey, int] = {}
+    columns = ("file_id", "path", "dv_id", "remove_version")
+    with subject.database.read() as session:
+        paths = {encode_path(path) for path, _ in changed}
+        starts = sorted((begin, begin + sums.count) for begin, sums in ranges)
+        for row in files.find_paths(session, subject.table.table_id, paths, columns, live=False):
+            key, file_id = (canonical_path(row["path"]), row["dv_id"]), row["file_id"]
+            if key not in changed:
+                continue
+            number = file_id & ((1 << files.FILE_ID_BITS) - 1)
+            at = bisect_right(starts, (number, float("inf"))) - 1
+            if is_base := at >= 0 and number < starts[at][1]:
+                base_ids.append(file_id)
+            if row["remove_version"] is None:
+                if is_base or key in live:
+                    return None
+                live[key] = file_id
+        stored = {add.key: digest_row(add) for add in files.read_some(session, list(live.values()))}
+        if stored != {key: digest_row(add) for key, add in tail.files.items()}:
+            return None
+        return list(files.read_some(session, base_ids))
 
 
 def _differences(subject: Subject, level: Level, facts: dict[str, Any]) -> Iterator[Difference]:

@@ -277,7 +277,8 @@ CREATE INDEX dl_imports_name ON dl_imports (name, started_at);
 
 -- name: receipts of batches
 -- kind: base (begins and ends are positions in the checkpoint) or tail (they are versions); counters are what
--- the batch changed: files, bytes and rows may fall
+-- the batch changed: files, bytes and rows may fall; proof has the digest and the sums of what was read, until
+-- the import is finalized
 CREATE TABLE dl_import_batches (
   import_id TEXT NOT NULL,
   batch {bigint} NOT NULL,
@@ -292,7 +293,8 @@ CREATE TABLE dl_import_batches (
   next_file_seq {bigint} NOT NULL,
   written_at {bigint} NOT NULL,
   milliseconds {bigint} NOT NULL,
-  memory_bytes {bigint} NOT NULL{key: import_id, batch}
+  memory_bytes {bigint} NOT NULL,
+  proof {blob}{key: import_id, batch}
 );
 
 -- name: files that vacuums delete or have deleted
