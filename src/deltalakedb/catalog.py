@@ -560,7 +560,7 @@ class Catalog:
             done = restore(
                 handle,
                 to,
-                skip_missing_files=ignore_missing_files,
+                ignore_missing_files=ignore_missing_files,
                 protocol_downgrade_allowed=protocol_downgrade_allowed,
                 dry_run=dry_run,
             )

@@ -23,7 +23,8 @@ class DeltaSqlError(DeltaError):
         message: What happened, in one sentence.
         table: The table's name, if it is about a table.
         version: The table's version, if it is about one.
-        suggestion: What the user can do about it.
+        suggestion: What the user can do about it, in Python if it is a call.
+        command: The same on the command line, if it differs.
         transient: Whether trying again later may succeed.
     """
 
@@ -39,12 +40,14 @@ class DeltaSqlError(DeltaError):
         table: str | None = None,
         version: int | None = None,
         suggestion: str | None = None,
+        command: str | None = None,
         **context: Any,
     ) -> None:
         self.message = message
         self.table = table
         self.version = version
         self.suggestion = suggestion
+        self.command = command
         self.context = context
         super().__init__(message)
 
@@ -55,7 +58,7 @@ class DeltaSqlError(DeltaError):
         return f"{self.message}{where}{hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        about: dict[str, Any] = {"table": self.table, "version": self.version, "suggestion": self.suggestion}
+        about = {name: getattr(self, name) for name in ("table", "version", "suggestion", "command")}
         return partial(type(self), self.message, **about, **self.context), ()
 
     def to_dict(self) -> dict[str, Any]:

@@ -97,7 +97,7 @@ def describe(error: BaseException) -> dict[str, Any]:
         found = error.to_dict()
         return found | {
             "message": _PREFIXES.sub("", found["message"]),
-            "suggestion": _in_commands(found["suggestion"]),
+            "suggestion": error.command or error.suggestion,
         }
     kind = type(error).__name__
     # texts of delta-rs and of drivers are for developers
@@ -118,33 +118,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     return DeltaSqlError(message, suggestion=suggestion).to_dict() | {"error": kind}
 
 
-#: suggestions for users of the library, and what they are on the command line
-_COMMANDS = (
-    ("write_deltalake or Catalog.create_table", "`deltasql create` or `deltasql write`"),
-    ("or mode='append' or 'overwrite' to write to that table", "or write to that table"),
-    ("drop with force=True (`--force`)", "pass --force"),
-    (", or let Catalog.run repeat it", ""),
-    ("(allow_split=True) ", ""),
-    ("schema_mode='merge' lets new ones in", "`deltasql write --schema-mode merge` adds new ones"),
-    ("; change tables of your own with execute() in a transaction", ""),
-    (" that versions() returns", " that `deltasql history` lists"),
-    (" that commit_versions() returns", " that `deltasql history` lists"),
-)
-
-
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")
-
-
-#: an argument in Python, and the option that does the same
-_ARGUMENT = re.compile(r"\b\w+=(?:'\w+'|\w*)(?:, '\w+'| or '\w+')* \(`?(--[^`)]+)`?\)")
-
-
-def _in_commands(suggestion: str | None) -> str | None:
-    if suggestion is None:
-        return None
-    for python, command in _COMMANDS:
-        suggestion = suggestion.replace(python, command)
-    return _ARGUMENT.sub(r"\1", suggestion)
 
 
 def _similar_command(error: click.UsageError) -> str | None:

@@ -76,6 +76,7 @@ def place_for(database: Database, name: str, location: str | None) -> str:
             f"the new table {name!r} needs a place for its files",
             table=name,
             suggestion="give it a location (location=… or &location=… in the address), or the catalog a root",
+            command="pass --location DIR, or set a root for new tables with `deltasql init --root DIR`",
         )
     # a name may be longer than the 255 bytes that file systems accept
     parts = (part.encode()[:_LONGEST_FOLDER].decode(errors="ignore").rstrip() for part in name.split("."))

@@ -169,11 +169,11 @@ def plan_vacuum(
     retention = shortest if retention_hours is None else _hours(retention_hours) * _HOUR_MS
     if enforce and retention < shortest:
         raise InvalidArgumentError(
-            "Generic error: Invalid retention period, minimum retention for vacuum is configured to be "
+            "Invalid retention period, minimum retention for vacuum is configured to be "
             f"greater than {shortest // _HOUR_MS} hours, got {retention // _HOUR_MS} hours",
             table=table.name,
-            suggestion="pass enforce_retention_duration=False (`--no-check`) if no reader needs the files "
-            "of older versions",
+            suggestion="pass enforce_retention_duration=False if no reader needs the files of older versions",
+            command="pass --no-check if no reader needs the files of older versions",
         )
     clock = checked_clock(table.database, table.name, table.root.store, dry_run=dry_run)
     cutoff = clock.now - retention

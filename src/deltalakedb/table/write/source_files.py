@@ -96,7 +96,8 @@ class FileRows:
                 both = f"{_name(file)} and {_name(self.files[0])}"
                 raise SchemaError(
                     f"{both} have different columns: {', '.join(sorted(odd))}",
-                    suggestion="write them one by one, or pass schema_mode='merge' (`--schema-mode merge`)",
+                    suggestion="write them one by one, or pass schema_mode='merge'",
+                    command="write them one by one, or pass --schema-mode merge",
                 )
         try:
             found = pa.unify_schemas([s.remove_metadata() for s in schemas], promote_options="permissive")
@@ -110,8 +111,8 @@ class FileRows:
         if table and not self.merge and (new := [n for n in found.names if n not in names]):
             raise SchemaError(
                 f"the table does not have the columns {', '.join(new)}",
-                suggestion=f"it has {', '.join(names)}; pass schema_mode='merge' (`--schema-mode merge`) to "
-                "add new ones",
+                suggestion=f"it has {', '.join(names)}; schema_mode='merge' adds new ones",
+                command=f"it has {', '.join(names)}; --schema-mode merge adds new ones",
             )
         missing = [f for f in table if f.name not in found.names and not _is_computed(f)]
         return pa.schema([*(_writable(f, self.schema) for f in found), *missing])
@@ -155,7 +156,8 @@ class FileRows:
             return found
         raise InvalidArgumentError(
             f"the name of {_name(file)} does not say its format",
-            suggestion=f"pass file_format= (`--format`): one of {', '.join(FORMATS)}",
+            suggestion=f"pass file_format: one of {', '.join(FORMATS)}",
+            command=f"pass --format: one of {', '.join(FORMATS)}",
         )
 
 

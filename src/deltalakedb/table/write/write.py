@@ -183,6 +183,7 @@ def _missing_mapping_feature(actions: Sequence[Action]) -> list[str]:
         raise UnsupportedFeatureError(
             f"delta-rs does not map the columns of this data, though delta.columnMapping.mode is {mode!r}",
             suggestion="create the table empty, by DeltaTable.create, and append to it",
+            command="create the table empty with `deltasql create`, and append to it with `deltasql write`",
             features=(_MAPPING,),
         )
     return [_MAPPING]
@@ -347,7 +348,8 @@ def exists(table: TableHandle) -> TableExistsError:
         f"the table {table.name!r} already exists at {table.row.location}",
         table=table.name,
         version=table.version,
-        suggestion="write with mode='append', 'overwrite' or 'ignore' (`--mode`)",
+        suggestion="write with mode='append', 'overwrite' or 'ignore'",
+        command="pass --mode append, overwrite or ignore",
     )
 
 

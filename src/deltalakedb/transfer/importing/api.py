@@ -119,7 +119,8 @@ def import_with(path: str, uri: str, options: ImportOptions, *, catch_up: bool) 
         f"{name!r} was imported before, and is at version {known.head.version}",
         table=name,
         version=known.head.version,
-        suggestion="catch_up=True (--catch-up) imports the commits that were made since; "
+        suggestion="catch_up=True imports the commits that were made since; rollback_import undoes the import",
+        command="--catch-up imports the commits that were made since; "
         f"`deltasql import --undo {name}` undoes the import",
     )
 
