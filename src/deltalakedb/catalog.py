@@ -340,7 +340,7 @@ class Catalog:
             mode: What to do if the table exists.
             partition_by: Partition columns.
             description: The description in the table's metadata.
-            configuration: Table properties.
+            configuration: Table properties. Those that begin with ``delta.`` must be known ones.
             comment: A comment in the registry.
             tags: Tags in the registry.
             storage_options: Options for the object store, if the settings and the environment have none.
@@ -518,8 +518,9 @@ class Catalog:
                 table.alter.drop_constraint(constraint)
             if add_constraints:
                 table.alter.add_constraint(dict(add_constraints))
+            alter.refuse_constraints(handle, deltas)
             if deltas:
-                with alter.known_properties(handle, deltas):
+                with alter.known_properties(name, deltas):
                     table.alter.set_table_properties(deltas)
             if ours:
                 table.alter.set_table_properties(ours, raise_if_not_exists=False)

@@ -124,11 +124,13 @@ class Invocation(Output):
         return address, [t.require_table() for t in tables]
 
     @contextmanager
-    def open_catalog(self, address: Address | None = None, *, create: bool = False) -> Iterator[Catalog]:
+    def open_catalog(
+        self, address: Address | None = None, *, create: bool = False, dry_run: bool = False
+    ) -> Iterator[Catalog]:
         """The catalog, closed again at the end.
 
         Without ``create`` a missing one is not created, whatever the settings say: a command that only reads
-        must not answer a typing error with an empty catalog.
+        must not answer a typing error with an empty catalog. With ``dry_run`` it only could be created.
         """
         from deltalakedb.catalog import Catalog
         from deltalakedb.settings import use_config
@@ -136,7 +138,7 @@ class Invocation(Output):
         address = (address or self.catalog_address()).catalog
         with use_config(self.settings(create=None if create else False)):
             try:
-                opened = Catalog(address, create=create)
+                opened = Catalog(address, create=create and not dry_run)
             except CatalogNotFoundError as error:
                 if create:
                     raise

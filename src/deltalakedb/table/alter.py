@@ -128,16 +128,21 @@ def check_constraints(table: TableHandle, names: Sequence[str]) -> None:
             )
 
 
-@contextmanager
-def known_properties(table: TableHandle, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set properties of Delta; InvalidArgumentError for one that is unknown, or a constraint."""
+def refuse_constraints(table: TableHandle, wanted: Mapping[str, str]) -> None:
+    """InvalidArgumentError for a constraint among properties to set."""
     for name in wanted:
         if name.startswith(properties.CONSTRAINT_PREFIX):
             raise InvalidArgumentError(
                 f"{name} is a constraint, which must be checked against all rows",
                 table=table.name,
-                suggestion="add it with add_constraints (`deltasql alter --add-constraint`)",
+                suggestion="add it with Catalog.alter_table(name, add_constraints=…)",
+                command=f"add it with `deltasql alter {table.name} --add-constraint NAME=SQL`",
             )
+
+
+@contextmanager
+def known_properties(table: str | None, wanted: Mapping[str, str | None]) -> Iterator[None]:
+    """Set properties of Delta; InvalidArgumentError for one that is unknown."""
     try:
         yield
     except OperationError as error:
@@ -146,7 +151,7 @@ def known_properties(table: TableHandle, wanted: Mapping[str, str]) -> Iterator[
             raise
         hint = _near(unknown[0], properties.KNOWN, "names of your own must not begin with delta.")
         what = f"there is no property {unknown[0]}"
-        raise InvalidArgumentError(what, table=table.name, suggestion=hint) from error
+        raise InvalidArgumentError(what, table=table, suggestion=hint) from error
 
 
 def _near(name: str, known: Iterable[str], otherwise: str) -> str:
@@ -171,7 +176,8 @@ def unset_properties(table: TableHandle, names: Sequence[str]) -> None:
             raise InvalidArgumentError(
                 f"{name} is a constraint",
                 table=table.name,
-                suggestion="drop it with alter.drop_constraint (`deltasql alter --drop-constraint`)",
+                suggestion="drop it with alter.drop_constraint",
+                command=f"drop it with `deltasql alter {table.name} --drop-constraint`",
             )
         if name.startswith(_FIXED):
             raise UnsupportedOperationError(
