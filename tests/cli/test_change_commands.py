@@ -130,6 +130,9 @@ def test_a_table_is_altered_all_at_once_or_not_at_all(
     )  # fmt: skip
     version = deltasql_json("show", orders)["version"]
     assert done.stdout == f"Altered {orders}, version {version}.\n"
+    assert version == 2, "one version for all changes"
+    (newest, *_) = deltasql_json("history", orders)["commits"]
+    assert newest["operation"] == "TRANSACTION"
     columns = {f["name"]: f for f in deltasql_json("schema", orders)["fields"]}
     assert columns["n"]["type"] == "decimal(10,2)"
     assert columns["note"]["metadata"] == {"comment": "What the customer said"}
@@ -150,6 +153,7 @@ def test_a_table_is_altered_all_at_once_or_not_at_all(
     )
     shown = deltasql_json("show", orders)
     assert (shown["properties"], shown["version"]) == ({"delta.appendOnly": "false"}, altered["version"])
+    assert altered["version"] == version + 1
     assert "nothing to change" in deltasql("alter", orders, code=2).stderr
 
 
