@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from deltalakedb.exceptions import DeltaError, DeltaSqlError, InvalidArgumentError, QueryError
+from deltalakedb.exceptions import (
+    DeltaError,
+    DeltaSqlError,
+    InvalidArgumentError,
+    QueryError,
+    TableMissingError,
+)
 from deltalakedb.extras import available, require
 from deltalakedb.metastore.user_sql import first_word
 from deltalakedb.table.handle import handle_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.read.dataset import PlannedDataset
@@ -60,6 +66,7 @@ def run_sql(
     snapshot: CatalogTransaction,
     *,
     open_table: Callable[[str], DeltaTable],
+    catalogs: Collection[str] = (),
     engine: SqlEngine = "auto",
 ) -> pa.RecordBatchReader:
     """Run a query over the tables and views of a snapshot; only those that the query names are opened.
@@ -68,6 +75,7 @@ def run_sql(
         sql: The query. A table is named as in the catalog, ``sales.orders`` or ``"sales.orders"``.
         snapshot: The catalog at one moment; it may end before the rows are read.
         open_table: Opens a table by name: as the snapshot has it, or as of another time.
+        catalogs: Prefixes of tables that are in other catalogs: ``"prod:sales.orders"``, in quotes.
         engine: ``duckdb``, ``datafusion``, or DuckDB if it is installed.
 
     Raises:
@@ -82,6 +90,10 @@ def run_sql(
     known: list[str] = snapshot.query(_TABLE_NAMES).column("name").to_pylist()
     names = _named_tables(sql, known)
     tables = {name: open_table(name) for name in names}
+    for name in sorted(set(_dotted_names(sql)) - {*names, *catalogs}):
+        if name.partition(":")[0] in catalogs:
+            with suppress(TableMissingError):  # a column may have such a name, too
+                tables[name] = open_table(name)
     views = {name: _view(snapshot, name) for name in _named_views(sql)}
     by_duckdb = engine == "duckdb" or (engine == "auto" and available("duckdb"))
     try:

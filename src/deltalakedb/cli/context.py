@@ -156,15 +156,11 @@ class Invocation(Output):
         with Database.open(self.catalog_address(), self.settings(create=False)) as database:
             return [name for (name,) in database.rows(database.sql("tables", "names"))]
 
-    def version_at(
-        self, catalog: Catalog, name: str, version: int | None = None, at: datetime | None = None
-    ) -> int | None:
-        """The version that ``--version`` or ``--at`` means; None for the newest."""
-        if at is None:
-            return version
-        if version is not None:
-            raise click.UsageError("give --version or --at, not both")
-        return catalog.log(name).version_at(int(at.timestamp() * 1000))
+    def version_of(self, catalog: Catalog, name: str, side: int | datetime | None) -> int | None:
+        """The version that a version or a time means; None for the newest."""
+        if side is None or isinstance(side, int):
+            return side
+        return catalog.log(name).version_at(int(side.timestamp() * 1000))
 
     @contextmanager
     def open_tables(self, targets: Sequence[str]) -> Iterator[tuple[Catalog, list[str]]]:

@@ -58,8 +58,8 @@ def restore(
 ) -> Restored:
     """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock.
 
-    With ``ignore_missing_files`` files that are missing stay out of the table: stock adds them back, and reads
-    then fail. A dry run makes all checks, and commits nothing.
+    With ``ignore_missing_files`` missing files stay out of the table: stock adds them back, and reads then
+    fail. A dry run makes all checks, and commits nothing.
     """
     now = table.snapshot
     # identity columns stay refused: their values must never be assigned twice
@@ -82,6 +82,9 @@ def restore(
         _require_files(table, version, back)
     done = Restored(source, back, away)
     if dry_run:
+        if table.row.settings.get(FOREIGN_COMMITS) != ADOPT:
+            danger = "a restore cannot be committed"  # the real one finds out when it commits
+            require_no_foreign_commits(table.database, table.row, table.root.options, danger=danger)
         return done
     actions: list[Action] = [
         *commit_info("RESTORE", parameters, done.metrics, commit_properties),

@@ -11,7 +11,7 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.context import Invocation, is_location
-from deltalakedb.cli.options import CHANGING, PAIR, TIME, command, flag, option, table_command
+from deltalakedb.cli.options import CHANGING, PAIR, VERSION_OR_TIME, command, flag, option, table_command
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -255,18 +255,10 @@ def optimize(
     cli.show(document, line, [str(table.version())])
 
 
-class _VersionOrTime(click.ParamType[Any]):
-    name = "VERSION|TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        text = str(value)
-        return int(text) if text.isdecimal() else TIME.convert(text, param, ctx)
-
-
 @table_command("restore", CHANGING)
 @option(
     "--to",
-    type=_VersionOrTime(),
+    type=VERSION_OR_TIME,
     required=True,
     help="A version, or a time in ISO 8601, UTC unless it has a zone.",
 )

@@ -126,8 +126,8 @@ def imported_before(table: Table) -> TableExistsError:
         f"{table.name!r} was imported before, and is at version {table.head.version}",
         table=table.name,
         version=table.head.version,
-        suggestion="catch_up=True imports the commits that were made since; rollback_import undoes the import",
-        command="--catch-up imports the commits that were made since; "
+        suggestion="catch_up=True imports the commits made since; rollback_import undoes the import",
+        command="--catch-up imports the commits made since; "
         f"`deltasql import --undo {table.name}` undoes the import",
     )
 
