@@ -447,6 +447,7 @@ class Catalog:
         *,
         file_format: FileFormat | None = None,
         delimiter: str | None = None,
+        null_text: str | None = None,
         mode: Mode = "append",
         location: str | os.PathLike[str] | None = None,
         partition_by: list[str] | str | None = None,
@@ -463,6 +464,7 @@ class Catalog:
                 ``.lz4``.
             file_format: ``csv``, ``json`` (one object per line) or ``parquet``; by default by the names.
             delimiter: Of CSV files; by default a comma, or a tab for ``.tsv``.
+            null_text: What stands for null in CSV files, besides a value that is empty and not in quotes.
             mode: ``append``, ``overwrite``, ``error`` or ``ignore``, if the table exists.
             location: The root of a new table; by default a folder under the catalog's root.
             partition_by: Partition columns of a new table.
@@ -476,10 +478,20 @@ class Catalog:
         known = self.find(name)
         if known is not None and write.known_mode(mode) == "ignore":
             return source_files.FilesWritten(None, 0)
-        schema = None
-        if known is not None and schema_mode != "overwrite":
-            schema = scan.arrow_schema(self.log(name).snapshot().metadata.schema_string)
-        rows = source_files.FileRows(files, file_format, delimiter, schema, merge=schema_mode == "merge")
+        schema, partitions = None, [partition_by] if isinstance(partition_by, str) else partition_by or []
+        if known is not None:
+            metadata = self.log(name).snapshot().metadata
+            partitions = partitions or list(metadata.partition_columns)
+            schema = None if schema_mode == "overwrite" else scan.arrow_schema(metadata.schema_string)
+        rows = source_files.FileRows(
+            files,
+            file_format,
+            delimiter,
+            schema,
+            merge=schema_mode == "merge",
+            null_text=null_text,
+            partition_by=partitions,
+        )
         options: dict[str, Any] = {"location": location, "partition_by": partition_by}
         try:
             done = self.write(name, rows.reader(), mode=mode, schema_mode=schema_mode, **options)

@@ -31,6 +31,7 @@ _INPUT = click.Path(exists=True, dir_okay=False, allow_dash=True)
     help="The format of the files; default: by their names.",
 )
 @option("--delimiter", metavar="CHARACTER", help="Of CSV files; default: a comma, or a tab for .tsv.")
+@option("--null", "null_text", metavar="TEXT", help="A text that is null in CSV files, such as NULL.")
 @option(
     "--mode",
     type=click.Choice(["append", "overwrite", "error", "ignore"]),
@@ -61,6 +62,9 @@ def write(
     files have the column names in their first line, JSON files one object per line; both may be compressed
     (.gz, .zst, .bz2, .lz4). Values are read in the types of the table's columns. A new table's types are
     found out from the first rows; `deltasql create --schema` sets them instead.
+
+    A value of a CSV file that is empty is null; "" in quotes is an empty text. --null names another text for
+    null. A partition column has no empty texts: they are null.
 
     \b
     Examples:
