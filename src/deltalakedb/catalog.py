@@ -481,6 +481,20 @@ class Catalog:
         schema, partitions = None, [partition_by] if isinstance(partition_by, str) else partition_by or []
         if known is not None:
             metadata = self.log(name).snapshot().metadata
+            if partitions and partitions != list(metadata.partition_columns) and schema_mode != "overwrite":
+                has = (
+                    f"by {', '.join(metadata.partition_columns)}"
+                    if metadata.partition_columns
+                    else "by nothing"
+                )
+                raise InvalidArgumentError(
+                    f"the table is partitioned {has}, which this write cannot change",
+                    table=name,
+                    suggestion="leave partition_by out, or replace the table with mode='overwrite' and "
+                    "schema_mode='overwrite'",
+                    command="leave --partition-by out, or replace the table with --mode overwrite and "
+                    "--schema-mode overwrite",
+                )
             partitions = partitions or list(metadata.partition_columns)
             schema = None if schema_mode == "overwrite" else scan.arrow_schema(metadata.schema_string)
         rows = source_files.FileRows(
@@ -494,7 +508,14 @@ class Catalog:
         )
         options: dict[str, Any] = {"location": location, "partition_by": partition_by}
         try:
-            done = self.write(name, rows.reader(), mode=mode, schema_mode=schema_mode, **options)
+            reader = rows.reader()
+            if unknown := [column for column in partitions if column not in reader.schema.names]:
+                raise InvalidArgumentError(
+                    f"there is no column {unknown[0]!r} to partition the table by",
+                    table=name,
+                    suggestion=f"the columns are {', '.join(reader.schema.names)}",
+                )
+            done = self.write(name, reader, mode=mode, schema_mode=schema_mode, **options)
         except Exception as error:
             if rows.error is None or rows.error is error:
                 raise

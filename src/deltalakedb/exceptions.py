@@ -6,6 +6,7 @@ catches what stock code raises and what we raise.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any, ClassVar
 
@@ -284,6 +285,22 @@ class CommitUnknownError(CommitError, transient=True):
     ``context["interrupted"]`` is True if a signal or an unexpected error interrupted the commit, rather than
     the database: then it is not repeated automatically.
     """
+
+
+#: the kinds of error that delta-rs, DataFusion, DuckDB and Arrow put before a message
+_ENGINE_KINDS = re.compile(
+    r"""(?: Optimizer\ rule\ '\w+'\ failed\s+caused\ by\s+
+          | (?:Generic(?:\ DeltaTable|\ delta\ kernel)?|External|Schema|Arrow|Kernel|Cast|SQL|Execution)\ error:\s
+          | C\ Data\ interface\ error:\s | Error\ during\ planning:\s | Kernel:\s | Invalid:\s
+          | [A-Z]\w+\ Error:\s | [Ii]nvalid\ Input\ Error:\s )+""",
+    re.VERBOSE,
+)
+
+
+def engine_text(error: BaseException | str) -> str:
+    """The message of an engine, without the kinds of error before it and a traceback after it."""
+    text = str(error).partition(". Detail: Python exception")[0].strip()
+    return text[found.end() :] if (found := _ENGINE_KINDS.match(text)) else text
 
 
 def commit_interrupted(error: BaseException, *, by_database: bool = False) -> CommitUnknownError:

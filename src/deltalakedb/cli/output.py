@@ -27,6 +27,7 @@ from deltalakedb.exceptions import (
     QueryError,
     TableFrozenError,
     VerificationError,
+    engine_text,
 )
 
 # rich takes time to import, and `--help` shows nothing with it
@@ -87,16 +88,12 @@ class Interrupted(click.Abort):
         self.message, self.suggestion = message, suggestion
 
 
-#: what delta-rs writes before its messages
-_PREFIXES = re.compile(r"^(?:(?:Generic(?: DeltaTable| delta kernel)?|External|Schema) error: |Kernel: )+")
-
-
 def describe(error: BaseException) -> dict[str, Any]:
     """An error as plain data: the document that ``--json`` prints."""
     if isinstance(error, DeltaSqlError):
         found = error.to_dict()
         return found | {
-            "message": _PREFIXES.sub("", found["message"]),
+            "message": engine_text(error.message),
             "suggestion": error.command or error.suggestion,
         }
     kind = type(error).__name__

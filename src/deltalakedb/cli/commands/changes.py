@@ -232,7 +232,9 @@ def optimize(
       deltasql optimize sales.orders --where "day >= '2026-11-01'" --target-size 256MiB
       deltasql optimize sales.orders --zorder city,customer
     """
+    from deltalakedb.table.alter import check_columns
     from deltalakedb.table.arguments import partition_filters
+    from deltalakedb.table.handle import require_handle
 
     table, before = catalog.table(name), catalog.describe(name).head.version
     filters = None if where is None else partition_filters(where, catalog.log(name).snapshot().metadata)
@@ -240,6 +242,9 @@ def optimize(
     columns = _names(zorder)
     if zorder is not None and not columns:
         raise click.UsageError("--zorder needs the names of columns")
+    check_columns(require_handle(table), columns)
+    if by := [c for c in columns if c in table.metadata().partition_columns]:
+        raise click.UsageError(f"--zorder cannot order by {by[0]}: {name} is partitioned by it")
     metrics = table.optimize.z_order(columns, **how) if columns else table.optimize.compact(**how)
     added, removed = metrics["numFilesAdded"], metrics["numFilesRemoved"]
     document = {

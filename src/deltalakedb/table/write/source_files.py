@@ -192,8 +192,14 @@ def _name(file: SourceFile) -> str:
 
 def _unreadable(file: SourceFile, kind: FileFormat, error: Exception) -> InvalidArgumentError:
     text = " ".join(str(error).split())
-    is_value = any(words in text for words in ("conversion error", "changed from", "unexpected field"))
+    is_value = any(
+        words in text for words in ("conversion error", "changed from", "unexpected field", "Failed to parse")
+    )
     hint = _WRONG_VALUE if is_value and "()" not in text else _HINTS[kind]
+    if "Truncated" in text:
+        hint = "check that the file is complete"
+    elif kind == "csv" and "columns, got" in text:
+        hint = "every line must have as many values as the first; pass another delimiter if it is not a comma"
     return InvalidArgumentError(f"{_name(file)} cannot be read as {kind}: {text}", suggestion=hint)
 
 
