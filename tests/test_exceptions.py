@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import inspect
 import json
 import pickle
+import re
+from pathlib import Path
 
 import deltalake.exceptions as stock
 import pytest
 
 from deltalakedb import exceptions
+from deltalakedb.cli.output import describe
 from deltalakedb.exceptions import DeltaSqlError
 
+SOURCE = Path(exceptions.__file__).parent
 ALL = [c for c in vars(exceptions).values() if inspect.isclass(c) and issubclass(c, DeltaSqlError)]
 
 
 def test_every_error_survives_a_pickle_and_a_copy() -> None:
     for kind in ALL:
-        error = kind("it broke", table="t", version=3, suggestion="mend it", reason="rust")
+        error = kind("it broke", table="t", version=3, suggestion="mend it", command="mend", reason="rust")
         for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
             assert type(other) is kind
             assert str(other) == str(error)
             assert other.to_dict() == error.to_dict()
-            assert other.context == {"reason": "rust"}
+            assert (other.command, other.context) == ("mend", {"reason": "rust"})
 
 
 def test_every_error_says_what_where_and_what_to_do() -> None:
@@ -105,3 +110,26 @@ def test_what_may_be_tried_again_is_marked() -> None:
         "ConflictError",
         "StorageUnavailableError",
     }
+
+
+def test_the_command_line_shows_the_command_instead_of_the_call() -> None:
+    error = DeltaSqlError("it broke", suggestion="call mend(force=True)", command="run `deltasql mend`")
+    assert str(error).endswith("call mend(force=True)")
+    assert describe(error)["suggestion"] == "run `deltasql mend`"
+    assert describe(DeltaSqlError("it broke", suggestion="wait"))["suggestion"] == "wait"
+
+
+def test_every_suggestion_with_a_python_argument_has_a_command_too() -> None:
+    """The command line does not reach Spark and asyncio, whose errors suggest calls alone."""
+    kinds = {kind.__name__ for kind in ALL}
+    argument = re.compile(r"\b[a-z_]+=(True|False|None|')")
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        if path.relative_to(SOURCE).parts[0] in ("spark", "aio"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds:
+                texts = {k.arg: ast.unparse(k.value) for k in node.keywords}
+                if argument.search(texts.get("suggestion", "")) and "command" not in texts:
+                    found.append((path.name, texts["suggestion"]))
+    assert found == []

@@ -58,9 +58,10 @@ def messages() -> Iterator[tuple[str, str, str]]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds:
                 message = _text(node.args[0]) if node.args else ""
-                hints = [_text(k.value) for k in node.keywords if k.arg == "suggestion"]
+                hints = {k.arg: _text(k.value) for k in node.keywords}
                 if any(c.isalpha() for c in message):
-                    yield node.func.id, message, hints[0] if hints else ""
+                    by_command = f" On the command line: {hints['command']}" if "command" in hints else ""
+                    yield node.func.id, message, hints.get("suggestion", "") + by_command
 
 
 def _text(node: ast.expr) -> str:

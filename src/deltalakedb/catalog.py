@@ -6,45 +6,20 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from deltalakedb.address import Address, is_deltasql, parse_address, validate_table_name
-from deltalakedb.commit.txn_log import SqlTxnLogWriter
-from deltalakedb.coordinator.coordinator import Adoption, Coordinator, refuse_fenced
-from deltalakedb.delta_log.commit_file import FileTxnLogWriter
-from deltalakedb.delta_log.reader import open_file_log
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     CatalogNotFoundError,
     InvalidArgumentError,
-    TableFrozenError,
     TableMissingError,
     VersionMissingError,
 )
-from deltalakedb.metastore import commits, files, outbox, registry, snapshots
-from deltalakedb.metastore.database import Database
-from deltalakedb.metastore.txn_log import SqlTxnLogReader
-from deltalakedb.mirror import checkpointer, drift, publisher, reconciler, repair
-from deltalakedb.protocol.txn_log import iso_time
+from deltalakedb.extras import LazyModule
 from deltalakedb.retry import RETRIED, Retries
-from deltalakedb.settings import Config, as_config, use_config
-from deltalakedb.table import alter
-from deltalakedb.table.arguments import checked_number, epoch_ms, instant_ms, predicate_of
-from deltalakedb.table.drop_in.delta_table import DeltaTable, table_of
-from deltalakedb.table.handle import TableHandle, require_handle
-from deltalakedb.table.locations import ROOT_SETTING, normal_location
-from deltalakedb.table.maintenance.vacuum import Garbage, collect
-from deltalakedb.table.read.scan import arrow_schema, first_rows
-from deltalakedb.table.restore import restore
-from deltalakedb.table.sources import version_at
-from deltalakedb.table.transaction import CatalogTransaction, open_old
-from deltalakedb.table.write.source_files import FileRows, FilesWritten
-from deltalakedb.table.write.write import Mode, create_table, known_mode, write_table
-from deltalakedb.transfer import relocating
-from deltalakedb.transfer.importing.api import import_table
-from deltalakedb.transfer.reports import RelocationReport, RestoreReport
-from deltalakedb.transfer.verifying.verifier import verify_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -55,20 +30,88 @@ if TYPE_CHECKING:
     from deltalakedb.coordinator.rebase import Resolved
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind, WrittenCheckpoint
     from deltalakedb.delta_log.cleanup import CleanupPlan
+    from deltalakedb.metastore.database import Database
     from deltalakedb.metastore.files import PackStatus
     from deltalakedb.metastore.outbox import MirrorStatus
     from deltalakedb.metastore.registry import Namespace
     from deltalakedb.metastore.rows import File, Table
+    from deltalakedb.metastore.txn_log import SqlTxnLogReader
     from deltalakedb.mirror.reconciler import Pass
     from deltalakedb.mirror.repair import Repaired
     from deltalakedb.protocol.read_set import Isolation
     from deltalakedb.protocol.txn_log import Commit, Committed, TxnLogReader, TxnLogWriter
+    from deltalakedb.settings import Config
     from deltalakedb.sql import SqlEngine
     from deltalakedb.table.diff import TableDiff
+    from deltalakedb.table.drop_in.delta_table import DeltaTable
+    from deltalakedb.table.maintenance.vacuum import Garbage
     from deltalakedb.table.statistics import TableStats
-    from deltalakedb.table.write.source_files import FileFormat, SourceFile
+    from deltalakedb.table.transaction import CatalogTransaction
+    from deltalakedb.table.write.source_files import FileFormat, FilesWritten, SourceFile
+    from deltalakedb.table.write.write import Mode
     from deltalakedb.transfer import Level
-    from deltalakedb.transfer.reports import VerifyReport
+    from deltalakedb.transfer.reports import RelocationReport, RestoreReport, VerifyReport
+
+# each room is imported when a method first needs it, so that importing this module costs little
+if TYPE_CHECKING:
+    from deltalakedb import settings, sql
+    from deltalakedb.commit import txn_log as log_writer
+    from deltalakedb.coordinator import coordinator
+    from deltalakedb.delta_log import commit_file
+    from deltalakedb.delta_log import reader as log_reader
+    from deltalakedb.metastore import commits, database, files, outbox, registry, snapshots, txn_log
+    from deltalakedb.mirror import checkpointer, drift, publisher, reconciler, repair
+    from deltalakedb.protocol import txn_log as protocol_log
+    from deltalakedb.table import alter, arguments, locations, sources, statistics
+    from deltalakedb.table import diff as diffs
+    from deltalakedb.table import handle as handles
+    from deltalakedb.table import restore as restoring
+    from deltalakedb.table import transaction as transactions
+    from deltalakedb.table.drop_in import delta_table
+    from deltalakedb.table.maintenance import vacuum
+    from deltalakedb.table.read import scan
+    from deltalakedb.table.write import source_files, write
+    from deltalakedb.transfer import relocating, reports
+    from deltalakedb.transfer.importing import api as importing
+    from deltalakedb.transfer.verifying import verifier
+else:
+    log_writer = LazyModule("commit.txn_log")
+    coordinator = LazyModule("coordinator.coordinator")
+    commit_file = LazyModule("delta_log.commit_file")
+    log_reader = LazyModule("delta_log.reader")
+    commits = LazyModule("metastore.commits")
+    database = LazyModule("metastore.database")
+    files = LazyModule("metastore.files")
+    outbox = LazyModule("metastore.outbox")
+    registry = LazyModule("metastore.registry")
+    snapshots = LazyModule("metastore.snapshots")
+    txn_log = LazyModule("metastore.txn_log")
+    checkpointer = LazyModule("mirror.checkpointer")
+    drift = LazyModule("mirror.drift")
+    publisher = LazyModule("mirror.publisher")
+    reconciler = LazyModule("mirror.reconciler")
+    repair = LazyModule("mirror.repair")
+    protocol_log = LazyModule("protocol.txn_log")
+    settings = LazyModule("settings")
+    sql = LazyModule("sql")
+    alter = LazyModule("table.alter")
+    arguments = LazyModule("table.arguments")
+    diffs = LazyModule("table.diff")
+    handles = LazyModule("table.handle")
+    locations = LazyModule("table.locations")
+    restoring = LazyModule("table.restore")
+    sources = LazyModule("table.sources")
+    statistics = LazyModule("table.statistics")
+    transactions = LazyModule("table.transaction")
+    delta_table = LazyModule("table.drop_in.delta_table")
+    vacuum = LazyModule("table.maintenance.vacuum")
+    scan = LazyModule("table.read.scan")
+    source_files = LazyModule("table.write.source_files")
+    write = LazyModule("table.write.write")
+    relocating = LazyModule("transfer.relocating")
+    reports = LazyModule("transfer.reports")
+    importing = LazyModule("transfer.importing.api")
+    verifier = LazyModule("transfer.verifying.verifier")
 
 
 T = TypeVar("T")
@@ -95,7 +138,7 @@ class Catalog:
         self, uri: str | Address, *, config: Config | Mapping[str, Any] | None = None, create: bool = False
     ) -> None:
         self._address = address = parse_address(uri).absolute().require_catalog()
-        self._database = Database.open(address, as_config(config))
+        self._database = database.Database.open(address, settings.as_config(config))
         try:
             self._database.ensure(create=create)
         except CatalogNotFoundError as error:
@@ -136,20 +179,20 @@ class Catalog:
         """
         if version is not None and timestamp is not None:
             raise InvalidArgumentError("pass either a version or a timestamp", table=name)
-        with use_config(self._config):
-            handle = TableHandle.open(
+        with settings.use_config(self._config):
+            handle = handles.TableHandle.open(
                 self.table_uri(name), version, None if storage_options is None else dict(storage_options)
             )
             if timestamp is not None:
-                handle.load_at(instant_ms(timestamp), strict=True)
-        return table_of(handle)
+                handle.load_at(arguments.instant_ms(timestamp), strict=True)
+        return delta_table.table_of(handle)
 
     def table_uri(self, name: str) -> str:
         """The address of a table in this catalog. It contains the password, if there is one."""
         return self._uri(name)
 
     def _uri(self, name: str, location: str | os.PathLike[str] | None = None) -> str:
-        root = None if location is None else normal_location(location)
+        root = None if location is None else locations.normal_location(location)
         return self._address.with_table(name, location=root).to_uri(redact=False)
 
     def describe(self, name: str) -> Table:
@@ -163,7 +206,7 @@ class Catalog:
         if (name is None) == (location is None):
             raise InvalidArgumentError("pass either a name or a location")
         if location is not None:
-            return registry.find_location(self._database, normal_location(location))
+            return registry.find_location(self._database, locations.normal_location(location))
         try:
             return registry.find(self._database, name or "")
         except TableMissingError:
@@ -178,7 +221,7 @@ class Catalog:
             where: A SQL predicate, or filters in disjunctive normal form.
         """
         opened = snapshots.open_table(self._database, name, version)
-        predicate = predicate_of(where, opened.snapshot.metadata, files_only=True)
+        predicate = arguments.predicate_of(where, opened.snapshot.metadata, files_only=True)
         return files.read_files(self._database, opened, where=predicate)
 
     def head(
@@ -199,9 +242,11 @@ class Catalog:
             columns: Only these columns.
             where: A SQL predicate that the rows must meet.
         """
-        with use_config(self._config):
-            handle = TableHandle.open(self.table_uri(name), version)
-            return first_rows(handle, checked_number(limit, "limit"), columns=columns, predicate=where)
+        with settings.use_config(self._config):
+            handle = handles.TableHandle.open(self.table_uri(name), version)
+            return scan.first_rows(
+                handle, arguments.checked_number(limit, "limit"), columns=columns, predicate=where
+            )
 
     def diff(
         self,
@@ -224,14 +269,12 @@ class Catalog:
             rows: Also compare rows. Those of files that differ are read into memory.
             limit: The most rows to return.
         """
-        from deltalakedb.table.diff import diff_tables
-
-        with use_config(self._config):
-            after = TableHandle.open(self.table_uri(other or name), to_version)
+        with settings.use_config(self._config):
+            after = handles.TableHandle.open(self.table_uri(other or name), to_version)
             if other is None and from_version is None:
                 from_version = max(after.version - 1, after.row.head.first_version)
-            before = TableHandle.open(self.table_uri(name), from_version)
-            return diff_tables(before, after, rows=rows, limit=limit)
+            before = handles.TableHandle.open(self.table_uri(name), from_version)
+            return diffs.diff_tables(before, after, rows=rows, limit=limit)
 
     def stats(self, name: str, *, version: int | None = None) -> TableStats:
         """What a table's files are like: sizes, small files, partitions, pruning by column, and advice.
@@ -240,10 +283,8 @@ class Catalog:
             name: The table.
             version: The version; by default the newest.
         """
-        from deltalakedb.table.statistics import table_stats
-
-        with use_config(self._config):
-            return table_stats(TableHandle.open(self.table_uri(name), version))
+        with settings.use_config(self._config):
+            return statistics.table_stats(handles.TableHandle.open(self.table_uri(name), version))
 
     def watch(
         self,
@@ -263,26 +304,10 @@ class Catalog:
             stop: Ends the iteration when it is set.
         """
         reconciler.checked_interval(interval)
-        seen: dict[int, int] = {}
+        found = commits.CommitWatch(self._database, names, from_version)
         ends = threading.Event() if stop is None else stop
-        for name in names:
-            self.describe(name)
-        first = True
         while True:
-            for table in self.tables():
-                if names and table.name not in names:
-                    continue
-                start = table.head.version if first and from_version is None else (from_version or 0) - 1
-                after = seen.setdefault(table.table_id, start)
-                if table.head.version > after:
-                    found = commits.history(self._database, table, limit=table.head.version - after)
-                    yield from (
-                        commits.TableCommit(table.name, row.commit())
-                        for row in reversed(found)
-                        if row.version > after
-                    )
-                seen[table.table_id] = table.head.version
-            first = False
+            yield from found.look()
             if once or ends.wait(interval):
                 return
 
@@ -307,7 +332,7 @@ class Catalog:
     def log(self, name: str) -> SqlTxnLogReader:
         """The table's transaction log, at the low level."""
         registry.find(self._database, name)
-        return SqlTxnLogReader(self._database, name)
+        return txn_log.SqlTxnLogReader(self._database, name)
 
     # ---- changing --------------------------------------------------------------------------------------
 
@@ -334,13 +359,13 @@ class Catalog:
             mode: What to do if the table exists.
             partition_by: Partition columns.
             description: The description in the table's metadata.
-            configuration: Table properties.
+            configuration: Table properties. Those that begin with ``delta.`` must be known ones.
             comment: A comment in the registry.
             tags: Tags in the registry.
             storage_options: Options for the object store, if the settings and the environment have none.
         """
-        with use_config(self._config):
-            create_table(
+        with settings.use_config(self._config):
+            write.create_table(
                 self._uri(name, location),
                 schema,
                 mode=mode,
@@ -392,8 +417,8 @@ class Catalog:
         Returns:
             The commit, or None if ``mode="ignore"`` wrote nothing.
         """
-        with use_config(self._config):
-            return write_table(
+        with settings.use_config(self._config):
+            return write.write_table(
                 self._uri(name, location),
                 data,
                 mode=mode,
@@ -416,6 +441,7 @@ class Catalog:
         *,
         file_format: FileFormat | None = None,
         delimiter: str | None = None,
+        null_text: str | None = None,
         mode: Mode = "append",
         location: str | os.PathLike[str] | None = None,
         partition_by: list[str] | str | None = None,
@@ -432,6 +458,7 @@ class Catalog:
                 ``.lz4``.
             file_format: ``csv``, ``json`` (one object per line) or ``parquet``; by default by the names.
             delimiter: Of CSV files; by default a comma, or a tab for ``.tsv``.
+            null_text: What stands for null in CSV files, besides a value that is empty and not in quotes.
             mode: ``append``, ``overwrite``, ``error`` or ``ignore``, if the table exists.
             location: The root of a new table; by default a folder under the catalog's root.
             partition_by: Partition columns of a new table.
@@ -443,20 +470,51 @@ class Catalog:
             1200
         """
         known = self.find(name)
-        if known is not None and known_mode(mode) == "ignore":
-            return FilesWritten(None, 0)
-        schema = None
-        if known is not None and schema_mode != "overwrite":
-            schema = arrow_schema(self.log(name).snapshot().metadata.schema_string)
-        rows = FileRows(files, file_format, delimiter, schema, merge=schema_mode == "merge")
+        if known is not None and write.known_mode(mode) == "ignore":
+            return source_files.FilesWritten(None, 0)
+        schema, partitions = None, [partition_by] if isinstance(partition_by, str) else partition_by or []
+        if known is not None:
+            metadata = self.log(name).snapshot().metadata
+            if partitions and partitions != list(metadata.partition_columns) and schema_mode != "overwrite":
+                has = (
+                    f"by {', '.join(metadata.partition_columns)}"
+                    if metadata.partition_columns
+                    else "by nothing"
+                )
+                raise InvalidArgumentError(
+                    f"the table is partitioned {has}, which this write cannot change",
+                    table=name,
+                    suggestion="leave partition_by out, or replace the table with mode='overwrite' and "
+                    "schema_mode='overwrite'",
+                    command="leave --partition-by out, or replace the table with --mode overwrite and "
+                    "--schema-mode overwrite",
+                )
+            partitions = partitions or list(metadata.partition_columns)
+            schema = None if schema_mode == "overwrite" else scan.arrow_schema(metadata.schema_string)
+        rows = source_files.FileRows(
+            files,
+            file_format,
+            delimiter,
+            schema,
+            merge=schema_mode == "merge",
+            null_text=null_text,
+            partition_by=partitions,
+        )
         options: dict[str, Any] = {"location": location, "partition_by": partition_by}
         try:
-            done = self.write(name, rows.reader(), mode=mode, schema_mode=schema_mode, **options)
+            reader = rows.reader()
+            if unknown := [column for column in partitions if column not in reader.schema.names]:
+                raise InvalidArgumentError(
+                    f"there is no column {unknown[0]!r} to partition the table by",
+                    table=name,
+                    suggestion=f"the columns are {', '.join(reader.schema.names)}",
+                )
+            done = self.write(name, reader, mode=mode, schema_mode=schema_mode, **options)
         except Exception as error:
             if rows.error is None or rows.error is error:
                 raise
             raise rows.error from error  # delta-rs knows only the text of it
-        return FilesWritten(done, rows.num_rows)
+        return source_files.FilesWritten(done, rows.num_rows)
 
     def alter_table(
         self,
@@ -494,33 +552,18 @@ class Catalog:
             >>> catalog.alter_table("sales.orders", set_properties={"delta.appendOnly": "true"}).version
             8
         """
-        properties = set_properties or {}
-        ours = {k: v for k, v in properties.items() if not k.startswith("delta.")}
-        deltas = {k: v for k, v in properties.items() if k not in ours}
-        with use_config(self._config), self.transaction() as tx:
-            table = tx.table(name)
-            handle = require_handle(table)
-            if add_columns is not None:
-                table.alter.add_columns(alter.new_columns(handle, add_columns))
-            alter.check_columns(handle, [*(column_comments or ()), *drop_not_null])
-            alter.check_constraints(handle, drop_constraints)
-            for column, comment in (column_comments or {}).items():
-                table.alter.set_column_metadata(column, {"comment": comment})
-            for column in drop_not_null:
-                table.alter.drop_column_not_null(column)
-            for constraint in drop_constraints:
-                table.alter.drop_constraint(constraint)
-            if add_constraints:
-                table.alter.add_constraint(dict(add_constraints))
-            if deltas:
-                with alter.known_properties(handle, deltas):
-                    table.alter.set_table_properties(deltas)
-            if ours:
-                table.alter.set_table_properties(ours, raise_if_not_exists=False)
-            if unset_properties:
-                alter.unset_properties(handle, unset_properties)
-            if description is not None:
-                table.alter.set_table_description(description)
+        with settings.use_config(self._config), self.transaction() as tx:
+            alter.alter_all(
+                tx.table(name),
+                add_columns=add_columns,
+                column_comments=column_comments or {},
+                drop_not_null=drop_not_null,
+                add_constraints=add_constraints or {},
+                drop_constraints=drop_constraints,
+                set_properties=set_properties or {},
+                unset_properties=unset_properties,
+                description=description,
+            )
         return tx.commits.get(name)
 
     def restore_table(
@@ -541,33 +584,30 @@ class Catalog:
             protocol_downgrade_allowed: Also restore the protocol, if it was raised since.
             dry_run: Run all checks and count, but commit nothing.
         """
-        with use_config(self._config):
-            handle = require_handle(self.table(name))
+        with settings.use_config(self._config):
+            handle = handles.require_handle(self.table(name))
             handle.require_writable()
-            if dry_run and handle.row.settings.get(drift.FOREIGN_COMMITS) != drift.ADOPT:
-                danger = "a restore cannot be committed"  # the real one finds out when it commits
-                drift.require_no_foreign_commits(
-                    self._database, handle.row, handle.root.options, danger=danger
-                )
             if isinstance(to, str | datetime):
-                to = self.log(name).version_at(epoch_ms(to))  # refuses a time before the first version
-            done = restore(
+                to = self.log(name).version_at(
+                    arguments.epoch_ms(to)
+                )  # refuses a time before the first version
+            done = restoring.restore(
                 handle,
                 to,
-                skip_missing_files=ignore_missing_files,
+                ignore_missing_files=ignore_missing_files,
                 protocol_downgrade_allowed=protocol_downgrade_allowed,
                 dry_run=dry_run,
             )
         version = handle.version + dry_run
         counts = len(done.back), len(done.away)
-        return RestoreReport(name, done.then.snapshot.version, version, *counts, dry_run=dry_run)
+        return reports.RestoreReport(name, done.then.snapshot.version, version, *counts, dry_run=dry_run)
 
     def register(
         self, name: str, location: str | os.PathLike[str], *, storage_options: Mapping[str, str] | None = None
     ) -> DeltaTable:
         """Import the plain Delta table at a location in place: no file is moved or rewritten."""
-        with use_config(self._config):
-            import_table(str(location), self._uri(name), storage_options=storage_options)
+        with settings.use_config(self._config):
+            importing.import_table(str(location), self._uri(name), storage_options=storage_options)
         return self.table(name, storage_options=storage_options)
 
     def rename_table(self, name: str, new_name: str) -> Table:
@@ -584,7 +624,7 @@ class Catalog:
         """
         table = registry.find(self._database, name)
         if not force:
-            refuse_fenced(self._database, table)
+            coordinator.refuse_fenced(self._database, table)
         if not dry_run:
             return registry.drop_table(self._database, name, force=force)
         if not force:
@@ -660,23 +700,7 @@ class Catalog:
             older_than_hours: Younger files stay, as do those of operations in progress.
             dry_run: Delete nothing.
         """
-        # the owners of a followed table may be writing files that the catalog does not know yet
-        if name is None:
-            tables = [table for table in self.tables() if table.state != registry.FOLLOWING]
-        else:
-            tables = [self.describe(name)]
-            registry.refuse_followed(tables[0])
-        how: dict[str, Any] = {"older_than_hours": older_than_hours, "dry_run": dry_run}
-        found = []
-        for table in tables:
-            options = self._config.storage_options_for(table.location)
-            try:
-                found.append(collect(self._database, table.name, storage_options=options, **how))
-            except TableFrozenError as error:
-                if name is not None:
-                    raise
-                found.append(Garbage(table.name, (), (), 0, deleted=False, kept=error.message))
-        return found
+        return vacuum.collect_all(self._database, name, older_than_hours=older_than_hours, dry_run=dry_run)
 
     @property
     def mirror(self) -> Mirror:
@@ -700,12 +724,16 @@ class Catalog:
             ...     tx.write("sales.orders", orders)
             ...     tx.table("sales.stock").update(predicate="sku = 1", updates={"qty": "qty - 1"})
         """
-        return CatalogTransaction(self._database, self._address, isolation=isolation, txn_uuid=txn_uuid)
+        return transactions.CatalogTransaction(
+            self._database, self._address, isolation=isolation, txn_uuid=txn_uuid
+        )
 
     @overload
     def snapshot(self, *, timestamp: None = None) -> CatalogTransaction: ...
     @overload
     def snapshot(self, *, timestamp: str | datetime) -> CatalogSnapshot: ...
+    @overload
+    def snapshot(self, *, timestamp: str | datetime | None) -> CatalogTransaction | CatalogSnapshot: ...
     def snapshot(self, *, timestamp: str | datetime | None = None) -> CatalogTransaction | CatalogSnapshot:
         """Consistent reads over all tables, now or as of one moment in the past.
 
@@ -723,8 +751,8 @@ class Catalog:
             >>> then["sales.orders"].to_pyarrow_table(), then["sales.stock"].to_pyarrow_table()
         """
         if timestamp is None:
-            return CatalogTransaction(self._database, self._address, read_only=True)
-        return CatalogSnapshot(self, instant_ms(timestamp))
+            return transactions.CatalogTransaction(self._database, self._address, read_only=True)
+        return CatalogSnapshot(self, arguments.instant_ms(timestamp))
 
     def run(
         self,
@@ -779,11 +807,13 @@ class Catalog:
     @property
     def root(self) -> str | None:
         """The folder or URL of new tables without a location."""
-        return registry.setting(self._database, ROOT_SETTING) or self._config.catalog.root
+        return registry.setting(self._database, locations.ROOT_SETTING) or self._config.catalog.root
 
     def set_root(self, root: str | os.PathLike[str] | None) -> None:
         """Set or clear the folder or URL of new tables without a location."""
-        registry.set_setting(self._database, ROOT_SETTING, None if root is None else normal_location(root))
+        registry.set_setting(
+            self._database, locations.ROOT_SETTING, None if root is None else locations.normal_location(root)
+        )
 
     def query(self, sql: str, params: Sequence[object] = ()) -> pa.Table:
         """Query the catalog in plain SQL, for example the ``dl_v_…`` views. It cannot change anything.
@@ -798,7 +828,12 @@ class Catalog:
             return registry.query(self._database, session, sql, params)
 
     def sql(
-        self, query: str, *, timestamp: str | datetime | None = None, engine: SqlEngine = "auto"
+        self,
+        query: str,
+        *,
+        timestamp: str | datetime | None = None,
+        versions: Mapping[str, int] | None = None,
+        engine: SqlEngine = "auto",
     ) -> pa.RecordBatchReader:
         """Query the data tables by name, and the ``dl_v_…`` views, in SQL. It cannot change anything.
 
@@ -807,8 +842,10 @@ class Catalog:
 
         Args:
             query: A query in the dialect of the engine. A table is named as in the catalog: ``sales.orders``
-                or ``"sales.orders"``; names with more than two dots need the quotes.
+                or ``"sales.orders"``; names with more than two dots need the quotes. A table of another
+                catalog of the configuration is ``"prod:sales.orders"``, in quotes.
             timestamp: Read the data tables as of a time: a datetime, or an ISO 8601 text with its zone.
+            versions: Read some tables at these versions instead, by their names in the query.
             engine: ``duckdb``, ``datafusion``, or DuckDB if it is installed (``auto``).
 
         Returns:
@@ -820,11 +857,34 @@ class Catalog:
         Example:
             >>> catalog.sql("SELECT city, count(*) FROM sales.orders GROUP BY city").read_all()
         """
-        from deltalakedb.sql import run_sql
+        left = dict(versions or {})
+        catalogs: dict[str, Catalog] = {"": self}
+        with settings.use_config(self._config) as config, ExitStack() as stack:
+            now = stack.enter_context(self.snapshot())
+            moments: dict[str, CatalogTransaction | CatalogSnapshot] = {} if timestamp else {"": now}
 
-        then = None if timestamp is None else self.snapshot(timestamp=timestamp)
-        with use_config(self._config), self.snapshot() as now:
-            return run_sql(query, now, open_table=(now if then is None else then).table, engine=engine)
+            def open_table(name: str) -> DeltaTable:
+                prefix, _, table = name.partition(":")
+                if prefix not in config.catalogs:
+                    prefix, table = "", name
+                if prefix not in catalogs:
+                    catalogs[prefix] = Catalog(config.catalog_address(prefix), config=config)
+                if (version := left.pop(name, None)) is not None:
+                    return catalogs[prefix].table(table, version=version)
+                if prefix not in moments:
+                    moments[prefix] = catalogs[prefix].snapshot(timestamp=timestamp)
+                    stack.enter_context(moments[prefix])
+                return moments[prefix].table(table)
+
+            rows = sql.run_sql(
+                query, now, open_table=open_table, catalogs=config.catalogs.keys(), engine=engine
+            )
+        if left:
+            raise InvalidArgumentError(
+                f"the query does not name {', '.join(left)}, so no version can be read",
+                suggestion="spell the table as the catalog and the query do",
+            )
+        return rows
 
     # ---- end -------------------------------------------------------------------------------------------
 
@@ -842,7 +902,7 @@ class Catalog:
         return f"Catalog({self.uri!r})"
 
 
-class CatalogSnapshot(Mapping[str, DeltaTable]):
+class CatalogSnapshot(Mapping[str, "DeltaTable"]):
     """All tables of a catalog as of one moment, by name and for reading only.
 
     ``Catalog.snapshot(timestamp=…)`` makes one.
@@ -870,7 +930,7 @@ class CatalogSnapshot(Mapping[str, DeltaTable]):
         if version >= 0 or table.head.first_version == 0:
             return version if version >= 0 else None
         try:  # the log may have versions that were not imported
-            return version_at(self._database, table, self.timestamp, strict=True)
+            return sources.version_at(self._database, table, self.timestamp, strict=True)
         except VersionMissingError:
             return None
 
@@ -878,13 +938,15 @@ class CatalogSnapshot(Mapping[str, DeltaTable]):
         """A table as it was then; TableMissingError if it was not there."""
         if name not in self.versions:
             raise TableMissingError(
-                f"there was no table {name!r} at {iso_time(self.timestamp)}",
+                f"there was no table {name!r} at {protocol_log.iso_time(self.timestamp)}",
                 table=name,
                 suggestion=f"the tables were {', '.join(sorted(self.versions)) or 'none'}",
             )
         if name not in self._opened:
             address = self._catalog._address.with_table(name)  # noqa: SLF001
-            self._opened[name] = table_of(open_old(self._database, address, self.versions[name]))
+            self._opened[name] = delta_table.table_of(
+                transactions.open_old(self._database, address, self.versions[name])
+            )
         return self._opened[name]
 
     def __getitem__(self, name: str) -> DeltaTable:
@@ -908,7 +970,7 @@ class CatalogSnapshot(Mapping[str, DeltaTable]):
         """Nothing is held open."""
 
     def __repr__(self) -> str:
-        return f"CatalogSnapshot({iso_time(self.timestamp)}, {dict(self.versions)})"
+        return f"CatalogSnapshot({protocol_log.iso_time(self.timestamp)}, {dict(self.versions)})"
 
 
 class Mirror:
@@ -1013,7 +1075,7 @@ class Mirror:
         table = registry.find(self._database, name)
         level: Level = "full" if replay else "commits"
         options = self._database.engine.config.storage_options_for(table.location)
-        return verify_head(self._database, table, level, options, checkpoints=True)
+        return verifier.verify_head(self._database, table, level, options, checkpoints=True)
 
     def repair(self, name: str, *, dry_run: bool = False, create_folder: bool = False) -> Repaired:
         """Rewrite commit files and checkpoints that are missing or damaged from the catalog.
@@ -1031,9 +1093,9 @@ class Mirror:
             raise ArgumentTypeError(f"a location must be a path or a URL, not {location!r}", table=name)
         return repair.rebuild(self._database, name, os.fspath(location))
 
-    def recover(self, name: str) -> Adoption:
+    def recover(self, name: str) -> coordinator.Adoption:
         """Adopt the commits of a log that is ahead of the catalog."""
-        return Coordinator(self._database).recover(name)
+        return coordinator.Coordinator(self._database).recover(name)
 
     def resolve(
         self,
@@ -1059,7 +1121,9 @@ class Mirror:
                 f"keep={keep!r} is not possible: a log file is never overwritten",
                 suggestion="to keep ours, move their commit files away, then call repair()",
             )
-        return Coordinator(self._database).recommit(name, allow_split=allow_split, dry_run=dry_run)
+        return coordinator.Coordinator(self._database).recommit(
+            name, allow_split=allow_split, dry_run=dry_run
+        )
 
     def fence(self, name: str) -> int | None:
         """Keep out writers that bypass the catalog; readers can still read the table.
@@ -1069,11 +1133,11 @@ class Mirror:
         Returns:
             The version of that commit, or None if the table was already fenced.
         """
-        return Coordinator(self._database).set_fence(name, fenced=True)
+        return coordinator.Coordinator(self._database).set_fence(name, fenced=True)
 
     def unfence(self, name: str) -> int | None:
         """Remove the fence; return the version of that commit, or None if there was no fence."""
-        return Coordinator(self._database).set_fence(name, fenced=False)
+        return coordinator.Coordinator(self._database).set_fence(name, fenced=False)
 
     def policy(self, name: str) -> str:
         """What happens to commits of other writers beyond the head: ``freeze`` or ``adopt``."""
@@ -1121,14 +1185,15 @@ def open_log(
     """
     if not is_deltasql(path_or_uri):
         if mode == "w":
-            return FileTxnLogWriter(path_or_uri, storage_options)
-        return open_file_log(path_or_uri, storage_options)
+            return commit_file.FileTxnLogWriter(path_or_uri, storage_options)
+        return log_reader.open_file_log(path_or_uri, storage_options)
     address = parse_address(path_or_uri)
     name = address.require_table()
-    database = Database.open(address)
+    opened = database.Database.open(address)
     if mode == "w":
-        location = address.location or registry.find(database, name).location
-        coordinator = Coordinator(database, {location: storage_options} if storage_options else None)
-        return SqlTxnLogWriter(database, name, location, coordinator.ratify_or_conflict)
-    registry.find(database, name)
-    return SqlTxnLogReader(database, name)
+        location = address.location or registry.find(opened, name).location
+        stores = {location: storage_options} if storage_options else None
+        commit = coordinator.Coordinator(opened, stores).ratify_or_conflict
+        return log_writer.SqlTxnLogWriter(opened, name, location, commit)
+    registry.find(opened, name)
+    return txn_log.SqlTxnLogReader(opened, name)

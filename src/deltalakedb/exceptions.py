@@ -6,6 +6,7 @@ catches what stock code raises and what we raise.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any, ClassVar
 
@@ -23,7 +24,8 @@ class DeltaSqlError(DeltaError):
         message: What happened, in one sentence.
         table: The table's name, if it is about a table.
         version: The table's version, if it is about one.
-        suggestion: What the user can do about it.
+        suggestion: What the user can do about it, in Python if it is a call.
+        command: The same on the command line, if it differs.
         transient: Whether trying again later may succeed.
     """
 
@@ -39,12 +41,14 @@ class DeltaSqlError(DeltaError):
         table: str | None = None,
         version: int | None = None,
         suggestion: str | None = None,
+        command: str | None = None,
         **context: Any,
     ) -> None:
         self.message = message
         self.table = table
         self.version = version
         self.suggestion = suggestion
+        self.command = command
         self.context = context
         super().__init__(message)
 
@@ -55,7 +59,7 @@ class DeltaSqlError(DeltaError):
         return f"{self.message}{where}{hint}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        about: dict[str, Any] = {"table": self.table, "version": self.version, "suggestion": self.suggestion}
+        about = {name: getattr(self, name) for name in ("table", "version", "suggestion", "command")}
         return partial(type(self), self.message, **about, **self.context), ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -281,6 +285,23 @@ class CommitUnknownError(CommitError, transient=True):
     ``context["interrupted"]`` is True if a signal or an unexpected error interrupted the commit, rather than
     the database: then it is not repeated automatically.
     """
+
+
+#: the kinds of error that delta-rs, DataFusion, DuckDB and Arrow put before a message
+_ENGINE_KINDS = re.compile(
+    r"""(?: Optimizer\ rule\ '\w+'\ failed\s+caused\ by\s+
+          | (?:Generic(?:\ DeltaTable|\ delta\ kernel)?)\ error:\s
+          | (?:External|Schema|Arrow|Kernel|Cast|SQL|Execution)\ error:\s
+          | C\ Data\ interface\ error:\s | Error\ during\ planning:\s | Kernel:\s | Invalid:\s
+          | [A-Z]\w+\ Error:\s | [Ii]nvalid\ Input\ Error:\s )+""",
+    re.VERBOSE,
+)
+
+
+def engine_text(error: BaseException | str) -> str:
+    """The message of an engine, without the kinds of error before it and a traceback after it."""
+    text = str(error).partition(". Detail: Python exception")[0].strip()
+    return text[found.end() :] if (found := _ENGINE_KINDS.match(text)) else text
 
 
 def commit_interrupted(error: BaseException, *, by_database: bool = False) -> CommitUnknownError:

@@ -1,15 +1,29 @@
-"""Optional imports: the error for a missing one has the pip command that installs it."""
+"""Imports when they are needed, and optional ones, whose error has the pip command that installs them."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltalakedb.exceptions import MissingExtraError
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+
+class LazyModule:
+    """A module of ours that is imported when one of its names is first used.
+
+    Args:
+        name: Its name below ``deltalakedb``, such as ``metastore.registry``.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = f"deltalakedb.{name}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(importlib.import_module(self._name), name)
 
 
 def pip_line(extra: str) -> str:

@@ -10,13 +10,21 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
 
-from deltalakedb.exceptions import DeltaError, DeltaSqlError, InvalidArgumentError, QueryError
+from deltalakedb.exceptions import (
+    DeltaError,
+    DeltaSqlError,
+    InvalidArgumentError,
+    QueryError,
+    TableMissingError,
+    engine_text,
+)
 from deltalakedb.extras import available, require
 from deltalakedb.metastore.user_sql import first_word
 from deltalakedb.table.handle import handle_of
+from deltalakedb.table.roots import find_unreadable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from deltalakedb.table.drop_in.delta_table import DeltaTable
     from deltalakedb.table.read.dataset import PlannedDataset
@@ -46,10 +54,8 @@ _CHANGES: Final = frozenset(
      "insert", "install", "load", "merge", "pragma", "rollback", "set", "truncate", "update", "vacuum"}
 )  # fmt: skip
 _READ_ONLY: Final = "`deltasql write`, `deltasql alter` and the other commands change tables"
-#: the kind of error that DuckDB and DataFusion put before a message
-_ERROR_KIND: Final = re.compile(
-    r"^(?:[A-Z]\w+ Error|Error during planning|SQL error|Schema error|Execution error): "
-)
+#: in a message if a data file may be the cause
+_FILE_FAILED: Final = re.compile(r"arquet|IOError|IO Error|a data file of the table")
 _MISSING: Final = re.compile(
     r"Table with name (?P<duckdb>\S+) does not exist|table '(?P<datafusion>[^']+)' not found", re.IGNORECASE
 )
@@ -60,6 +66,7 @@ def run_sql(
     snapshot: CatalogTransaction,
     *,
     open_table: Callable[[str], DeltaTable],
+    catalogs: Collection[str] = (),
     engine: SqlEngine = "auto",
 ) -> pa.RecordBatchReader:
     """Run a query over the tables and views of a snapshot; only those that the query names are opened.
@@ -68,6 +75,7 @@ def run_sql(
         sql: The query. A table is named as in the catalog, ``sales.orders`` or ``"sales.orders"``.
         snapshot: The catalog at one moment; it may end before the rows are read.
         open_table: Opens a table by name: as the snapshot has it, or as of another time.
+        catalogs: Prefixes of tables that are in other catalogs: ``"prod:sales.orders"``, in quotes.
         engine: ``duckdb``, ``datafusion``, or DuckDB if it is installed.
 
     Raises:
@@ -82,6 +90,10 @@ def run_sql(
     known: list[str] = snapshot.query(_TABLE_NAMES).column("name").to_pylist()
     names = _named_tables(sql, known)
     tables = {name: open_table(name) for name in names}
+    for name in sorted(set(_dotted_names(sql)) - {*names, *catalogs}):
+        if name.partition(":")[0] in catalogs:
+            with suppress(TableMissingError):  # a column may have such a name, too
+                tables[name] = open_table(name)
     views = {name: _view(snapshot, name) for name in _named_views(sql)}
     by_duckdb = engine == "duckdb" or (engine == "auto" and available("duckdb"))
     try:
@@ -201,7 +213,7 @@ def _by_duckdb(sql: str, tables: dict[str, DeltaTable], views: dict[str, pa.Tabl
         )
     except duckdb.Error as error:
         connection.close()
-        raise _failed(error, datasets) from error
+        raise _failed(error, tables.values(), datasets) from error
     except BaseException:
         connection.close()
         raise
@@ -237,19 +249,26 @@ def _duckdb_batches(
                 stack.enter_context(handle.reading())
             yield from reader
     except (errors, pa.ArrowException) as error:
-        raise _failed(error, datasets) from error
+        raise _failed(error, tables, datasets) from error
     finally:
         del reader
         connection.close()
 
 
-def _failed(error: Exception, datasets: Iterable[PlannedDataset] = ()) -> DeltaSqlError:
+def _failed(
+    error: Exception, tables: Iterable[DeltaTable], datasets: Iterable[PlannedDataset] = ()
+) -> DeltaSqlError:
     """The error of a table that could not be read; else a QueryError with the engine's message."""
     for dataset in datasets:
         if dataset.failure is not None:
             return dataset.failure
+    if _FILE_FAILED.search(str(error)):
+        for handle in filter(None, map(handle_of, tables)):
+            unreadable = find_unreadable(handle.root, handle.file_sizes, handle.version, str(error))
+            if unreadable is not None:
+                return unreadable
     lines = [line.strip() for line in str(error).splitlines()]
-    text = _ERROR_KIND.sub("", lines[0] if lines else "").strip() or "no details"
+    text = engine_text(lines[0] if lines else "") or "no details"
     hint = next((line for line in lines[1:] if line.startswith(("Did you mean", "Candidate bindings"))), None)
     if "compound identifier" in text or "mbiguous reference to catalog" in text:
         hint = "write the table's whole name in double quotes, dots included"
@@ -301,7 +320,7 @@ def _by_datafusion(
         raise
     except DeltaError as error:
         folder.cleanup()
-        raise _failed(error) from error
+        raise _failed(error, tables.values()) from error
     except BaseException:
         folder.cleanup()
         raise
@@ -312,7 +331,7 @@ def _by_datafusion(
         except DeltaSqlError:
             raise
         except (DeltaError, pa.ArrowException) as error:
-            raise _failed(error) from error
+            raise _failed(error, tables.values()) from error
         finally:
             folder.cleanup()
 

@@ -29,7 +29,6 @@ INSIDE = {
     ("Transaction", "submit"),
     ("Transaction", "ready"),
     ("Transaction", "spark"),
-    ("Catalog", "watch"),
 }
 #: these hand back something that is awaited, iterated over or entered
 AT_ONCE = {
@@ -42,6 +41,7 @@ AT_ONCE = {
     "transaction",
     "snapshot",
     "sql",
+    "watch",
 }
 
 

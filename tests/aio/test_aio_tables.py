@@ -167,3 +167,32 @@ def test_a_stream_is_read_once_and_closed(table_uri: TableUri) -> None:
             await table.scan(columns=["nope"])
 
     asyncio.run(work())
+
+
+@sqlite
+def test_commits_are_watched_without_blocking_the_loop(catalog_uri: str, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with aio.Catalog(catalog_uri) as catalog:
+            await catalog.write("a", ids(1), location=tmp_path / "a")
+            await catalog.write("b", ids(1), location=tmp_path / "b")
+            first = [found async for found in catalog.watch(from_version=0, once=True)]
+            assert [(c.table, c.commit.version) for c in first] == [("a", 0), ("b", 0)]
+            stop, seen = asyncio.Event(), []
+
+            async def watching() -> None:
+                async for found in catalog.watch("a", interval=0.01, stop=stop):
+                    seen.append((found.table, found.commit.version))
+                    stop.set()
+
+            task = asyncio.create_task(watching())
+            await asyncio.sleep(0)
+            while not task.done():
+                await catalog.write("b", ids(2))
+                await catalog.write("a", ids(2))
+            await task
+            assert seen[0][0] == "a"
+            assert seen[0][1] >= 1
+            with pytest.raises(TableMissingError):
+                await anext(catalog.watch("nope"))
+
+    asyncio.run(work())

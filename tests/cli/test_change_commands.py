@@ -65,6 +65,31 @@ def test_files_of_every_format_are_written(
     assert deltasql("write", str(Path("t").absolute()), "o.csv", "--quiet").stdout == "5\n"
 
 
+def test_an_empty_csv_value_is_null_and_a_quoted_one_is_not(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, catalog_uri: str
+) -> None:
+    Path("a.csv").write_text('id,city,n\n1,,\n2,"",5\n3,NULL,6\n4,Rome,NULL\n')
+    deltasql("init", "--root", "lake")
+    deltasql("create", "plain", "--schema", "id:long,city:string,n:long")
+    wrong = deltasql_json("write", "plain", "a.csv", code=2)
+    assert "--null TEXT" in wrong["suggestion"]
+    deltasql("write", "plain", "a.csv", "--null", "NULL")
+    assert [(r["city"], r["n"]) for r in rows(catalog_uri, "plain")] == [
+        (None, None), ("", 5), (None, 6), ("Rome", None),
+    ]  # fmt: skip
+    # Delta has no empty partition value
+    Path("b.csv").write_text('id,city\n1,\n2,""\n3,Rome\n')
+    deltasql("write", "parts", "b.csv", "--partition-by", "city")
+    deltasql("write", "parts", "-", "--format", "json", stdin='{"id": 4, "city": ""}\n')
+    assert [r["city"] for r in rows(catalog_uri, "parts")] == [None, None, "Rome", None]
+    assert {f["partition_values"]["city"] for f in deltasql_json("files", "parts")["files"]} == {None, "Rome"}
+    stats = deltasql_json("stats", "parts")
+    assert sorted(str(p["values"]["city"]) for p in stats["partitions"]) == ["None", "Rome"]
+    assert stats["num_partitions"] == 2
+    added = deltasql_json("diff", "parts", "--rows")["rows"]
+    assert added == [{"change": "added", "count": 1, "row": {"id": 4, "city": None}}]
+
+
 def test_a_mode_says_what_to_do_with_a_table_that_exists(
     deltasql: Deltasql, deltasql_json: DeltasqlJson, orders: str, catalog_uri: str
 ) -> None:
@@ -130,6 +155,9 @@ def test_a_table_is_altered_all_at_once_or_not_at_all(
     )  # fmt: skip
     version = deltasql_json("show", orders)["version"]
     assert done.stdout == f"Altered {orders}, version {version}.\n"
+    assert version == 2, "one version for all changes"
+    (newest, *_) = deltasql_json("history", orders)["commits"]
+    assert newest["operation"] == "TRANSACTION"
     columns = {f["name"]: f for f in deltasql_json("schema", orders)["fields"]}
     assert columns["n"]["type"] == "decimal(10,2)"
     assert columns["note"]["metadata"] == {"comment": "What the customer said"}
@@ -150,6 +178,7 @@ def test_a_table_is_altered_all_at_once_or_not_at_all(
     )
     shown = deltasql_json("show", orders)
     assert (shown["properties"], shown["version"]) == ({"delta.appendOnly": "false"}, altered["version"])
+    assert altered["version"] == version + 1
     assert "nothing to change" in deltasql("alter", orders, code=2).stderr
 
 

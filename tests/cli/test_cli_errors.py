@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from typing import TYPE_CHECKING
 
 import click
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -280,3 +282,64 @@ def test_suggestions_are_commands(deltasql: Deltasql, catalog_uri: str) -> None:
     shown = deltasql("show", "nope", code=1).stderr
     assert "`deltasql create`" in shown
     assert "write_deltalake" not in shown
+
+
+@pytest.fixture
+def broken(catalog_uri: str, tmp_path: Path) -> Path:
+    """A table by city, and the path of one of its files."""
+    with Catalog(catalog_uri) as catalog:
+        rows = pa.table({"id": [1, 2], "city": ["Rome", "Oslo"]})
+        catalog.write("t", rows, location=tmp_path / "t", partition_by="city")
+    return next((tmp_path / "t" / "city=Rome").glob("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (
+            ("head", "t", "--where", "id = 'x'"),
+            2,
+            "cannot be evaluated: Cannot cast string 'x'",
+        ),
+        (("head", "t", "--where", "city = 5"), 2, "the condition cannot be evaluated"),
+        (("head", "t", "--where", "nothing(id) = 1"), 2, "Invalid function 'nothing'"),
+        (("optimize", "t", "--zorder", "nope"), 2, "the table has no column nope"),
+        (("optimize", "t", "--zorder", "city"), 2, "partitioned by it"),
+        (
+            ("sql", "SELECT CAST(city AS INT) FROM t", "--engine", "datafusion"),
+            2,
+            "failed: cannot cast string",
+        ),
+        (("sql", "SELECT id / 0 FROM t", "--engine", "datafusion"), 2, "failed: divide by zero"),
+        (("write", "t", "a.csv", "--mode", "overwrite", "--partition-by", "id"), 2, "partitioned by city"),
+        (("write", "new", "a.csv", "--location", "n", "--partition-by", "nope"), 2, "no column 'nope'"),
+        (("write", "t", "text.parquet"), 2, "correct the value"),
+        (("write", "t", "ragged.csv"), 2, "as many values as the first"),
+    ],
+)
+def test_texts_of_engines_do_not_reach_users(
+    deltasql_json: DeltasqlJson, broken: Path, tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
+    (tmp_path / "a.csv").write_text("id,city\n1,Rome\n")
+    (tmp_path / "ragged.csv").write_text("id,city\n1\n")
+    pq.write_table(pa.table({"id": ["x"]}), tmp_path / "text.parquet")
+    error = deltasql_json(*words, code=code)
+    text = f"{error['message']} {error['suggestion']}"
+    assert said in text
+    assert not re.search(r"Arrow error|Error during|Optimizer rule|Kernel|C Data|Traceback|Detail:", text)
+    assert error["suggestion"]
+
+
+@pytest.mark.parametrize("engine", ["duckdb", "datafusion"])
+def test_a_query_over_a_damaged_or_missing_file_names_it(
+    deltasql_json: DeltasqlJson, broken: Path, engine: str
+) -> None:
+    query = ("sql", "SELECT count(id) FROM t WHERE id > 0", "--engine", engine)
+    broken.write_bytes(b"PAR1 damaged")
+    damaged = deltasql_json(*query, code=1)
+    assert "is damaged: it has 12 bytes" in damaged["message"]
+    assert "repair()" not in damaged["suggestion"]
+    broken.unlink()
+    missing = deltasql_json(*query, code=1)
+    assert (missing["error"], broken.name in missing["message"]) == ("StorageMissingError", True)
+    assert "restore the file" in missing["suggestion"]

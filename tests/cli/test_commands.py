@@ -11,9 +11,11 @@ import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 from deltalakedb import Catalog, DeltaTable
 from deltalakedb.address import parse_address
+from deltalakedb.cli.main import cli
 from deltalakedb.metastore import migrations
 from deltalakedb.metastore.statements import parse_statements
 
@@ -267,3 +269,61 @@ def test_a_full_address_needs_no_catalog(
     Path("other.toml").write_text(f'catalog = "{catalog_uri}"\n')
     Path("deltasql.toml").unlink()
     assert orders in deltasql("list", "--config", "other.toml").stdout
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--location", "lake/t/below"], "overlap"),
+        (["--location", "plain"], "plain Delta table"),
+        (["--location", "lake/new", "--property", "delta.appendOny=true"], "did you mean delta.appendOnly?"),
+        (["--location", "lake/new", "--property", "delta.appendOnly=maybe"], "use true or false"),
+        (["--location", "lake/new", "--partition-by", "nope"], "not in the schema"),
+        ([], "--location DIR"),
+    ],
+)
+def test_a_dry_run_of_create_refuses_what_create_refuses(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, tmp_path: Path, words: list[str], said: str
+) -> None:
+    deltalake.write_deltalake(str(tmp_path / "plain"), pa.table({"id": [1]}))
+    deltasql("create", "t", "--schema", "id:long", "--location", "lake/t")
+    before = sorted(tmp_path.rglob("*"))
+    new = ("create", "new", "--schema", "id:long", *words)
+    dry = CliRunner().invoke(cli, [*new, "--dry-run", "--json"])
+    real = CliRunner().invoke(cli, [*new, "--json"])
+    assert (dry.exit_code, dry.stdout) == (real.exit_code, real.stdout)
+    assert real.exit_code in (1, 2)
+    assert said in real.stdout
+    assert {p for p in tmp_path.rglob("*") if "lake" in p.parts} == {p for p in before if "lake" in p.parts}
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"], indirect=True)
+def test_a_dry_run_of_create_creates_neither_a_table_nor_a_catalog(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, tmp_path: Path
+) -> None:
+    new = ("create", "t", "--schema", "id:long", "--location", "lake/t", "--property", "owner=ada")
+    assert deltasql_json(*new, "--dry-run")["created"] is False
+    assert not (tmp_path / "lake").exists()
+    assert "no catalog" in deltasql("list", code=1).stderr
+    assert deltasql_json(*new)["created"] is True
+    assert deltasql_json("show", "t")["properties"] == {"owner": "ada"}
+
+
+@pytest.mark.parametrize("engine_name", ["sqlite"], indirect=True)
+def test_a_dry_run_of_an_import_ends_as_the_import_would(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, tmp_path: Path
+) -> None:
+    path = str(tmp_path / "plain" / "t")
+    deltalake.write_deltalake(path, pa.table({"id": [1]}))
+    deltasql("init")
+    deltasql("import", path, "t")
+    dry, real = (deltasql_json("import", path, "t", *more, code=1) for more in (["--dry-run"], []))
+    assert dry == real
+    assert "was imported before" in dry["message"]
+    assert "--catch-up" in dry["suggestion"]
+    many = ("import-all", str(tmp_path / "plain"), "--dry-run")
+    assert [t["outcome"] for t in deltasql_json(*many)["tables"]] == ["unchanged"]
+    deltalake.write_deltalake(path, pa.table({"id": [2]}), mode="append")
+    assert [t["outcome"] for t in deltasql_json(*many)["tables"]] == ["planned"]
+    assert [t["outcome"] for t in deltasql_json(*many, "--no-catch-up")["tables"]] == ["unchanged"]

@@ -102,6 +102,17 @@ def test_diff_compares_two_versions(deltasql: Deltasql, deltasql_json: DeltasqlJ
 
 
 @SQLITE
+def test_diff_takes_times_on_both_sides(deltasql: Deltasql, deltasql_json: DeltasqlJson, orders: str) -> None:
+    times = [c["committed_at"] for c in deltasql_json("history", orders)["commits"]][::-1]
+    found = deltasql_json("diff", orders, "--from", times[0], "--to", times[1])
+    assert (found["before"]["version"], found["after"]["version"]) == (0, 1)
+    assert found == deltasql_json("diff", orders, "--from", "0", "--to", "1")
+    assert deltasql_json("diff", orders, "--from", times[1])["before"]["version"] == 1
+    assert "is not a time" in deltasql("diff", orders, "--from", "noon", code=2).stderr
+    assert deltasql_json("diff", orders, "--to", "1990-01-01", code=1)["error"] == "VersionMissingError"
+
+
+@SQLITE
 def test_diff_compares_two_tables(
     deltasql: Deltasql, deltasql_json: DeltasqlJson, orders: str, catalog_uri: str, tmp_path: Path
 ) -> None:

@@ -52,6 +52,33 @@ def test_tables_are_queried_by_name_beside_the_views(
     assert deltasql_json("sql", "SHOW TABLES", "--engine", engine) == [{"name": "people"}, {"name": orders}]
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@SQLITE
+def test_a_query_reads_versions_and_named_catalogs(
+    deltasql: Deltasql, deltasql_json: DeltasqlJson, orders: str, tmp_path: Path, engine: str
+) -> None:
+    prod = f"deltasql://sqlite/{tmp_path}/prod.db"
+    (tmp_path / "deltasql.toml").write_text(f'[catalogs]\nprod = "{prod}"\n')
+    with Catalog(prod, create=True) as catalog:
+        catalog.write("sales.orders", pa.table({"id": [7], "City": ["Bern"]}), location=tmp_path / "prod")
+        catalog.write("sales.orders", pa.table({"id": [8], "City": ["Bern"]}), mode="append")
+    both = 'SELECT id FROM sales.orders UNION ALL SELECT id FROM "prod:sales.orders" ORDER BY id'
+
+    def ids(*words: str) -> list[int]:
+        return [row["id"] for row in deltasql_json("sql", *words, "--engine", engine)]
+
+    assert ids(both) == [1, 2, 3, 7, 8, 9]
+    assert ids(both, "--version", "sales.orders=0") == [1, 2, 3, 7, 8]
+    assert ids(both, "--version", "prod:sales.orders=0", "--version", "sales.orders=0") == [1, 2, 3, 7]
+    assert ids("SELECT id FROM sales.orders ORDER BY id", "--catalog", "prod") == [7, 8]
+    assert "does not name people" in deltasql("sql", both, "--version", "people=0", code=2).stderr
+    assert "is not a version" in deltasql("sql", both, "--version", "sales.orders=x", code=2).stderr
+    assert deltasql_json("sql", both, "--version", "sales.orders=9", code=1)["error"] == "VersionMissingError"
+    missing = deltasql_json("sql", 'SELECT * FROM "prod:sales.order"', "--engine", engine, code=1)
+    assert "did you mean sales.orders?" in missing["suggestion"]
+    assert deltasql_json("sql", 'SELECT 1 AS "prod:x"', "--engine", engine) == [{"prod:x": 1}]
+
+
 @SQLITE
 def test_rows_have_four_formats(deltasql: Deltasql, orders: str, tmp_path: Path) -> None:
     query = "SELECT id, City FROM sales.orders ORDER BY id LIMIT 2"

@@ -13,6 +13,7 @@ Example:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -33,6 +34,8 @@ from deltalakedb.aio.threads import (
 )
 from deltalakedb.catalog import Catalog as SyncCatalog
 from deltalakedb.catalog import Mirror as SyncMirror
+from deltalakedb.metastore.commits import CommitWatch, TableCommit
+from deltalakedb.mirror.reconciler import checked_interval
 from deltalakedb.models import Add, Committed, File, Remove
 from deltalakedb.protocol.txn_log import TxnLogReader
 from deltalakedb.retry import RETRIED, Retries
@@ -45,7 +48,7 @@ from deltalakedb.transfer.verifying import verifier
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
     from types import TracebackType
 
@@ -351,6 +354,28 @@ class Catalog(AsyncProxy[SyncCatalog]):
     stats = async_method(SyncCatalog.stats)
     diff = async_method(SyncCatalog.diff)
     sql = async_factory(SyncCatalog.sql, Batches)
+
+    async def watch(
+        self,
+        *names: str,
+        from_version: int | None = None,
+        interval: float = 1.0,
+        once: bool = False,
+        stop: asyncio.Event | None = None,
+    ) -> AsyncIterator[TableCommit]:
+        """Yield the commits of some tables, or of all, as they arrive; in the order of their versions."""
+        pause, ends = checked_interval(interval), stop or asyncio.Event()
+        watch = await self._run(lambda catalog: CommitWatch(catalog._database, names, from_version))
+        while True:
+            for found in await self._run(lambda _: list(watch.look())):
+                yield found
+            if once:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ends.wait(), pause)
+            if ends.is_set():
+                return
+
     pack_status = async_method(SyncCatalog.pack_status)
     rebuild_packs = async_method(SyncCatalog.rebuild_packs)
     log = async_method(SyncCatalog.log, TxnLog)

@@ -124,11 +124,13 @@ class Invocation(Output):
         return address, [t.require_table() for t in tables]
 
     @contextmanager
-    def open_catalog(self, address: Address | None = None, *, create: bool = False) -> Iterator[Catalog]:
+    def open_catalog(
+        self, address: Address | None = None, *, create: bool = False, dry_run: bool = False
+    ) -> Iterator[Catalog]:
         """The catalog, closed again at the end.
 
         Without ``create`` a missing one is not created, whatever the settings say: a command that only reads
-        must not answer a typing error with an empty catalog.
+        must not answer a typing error with an empty catalog. With ``dry_run`` it only could be created.
         """
         from deltalakedb.catalog import Catalog
         from deltalakedb.settings import use_config
@@ -136,7 +138,7 @@ class Invocation(Output):
         address = (address or self.catalog_address()).catalog
         with use_config(self.settings(create=None if create else False)):
             try:
-                opened = Catalog(address, create=create)
+                opened = Catalog(address, create=create and not dry_run)
             except CatalogNotFoundError as error:
                 if create:
                     raise
@@ -154,15 +156,11 @@ class Invocation(Output):
         with Database.open(self.catalog_address(), self.settings(create=False)) as database:
             return [name for (name,) in database.rows(database.sql("tables", "names"))]
 
-    def version_at(
-        self, catalog: Catalog, name: str, version: int | None = None, at: datetime | None = None
-    ) -> int | None:
-        """The version that ``--version`` or ``--at`` means; None for the newest."""
-        if at is None:
-            return version
-        if version is not None:
-            raise click.UsageError("give --version or --at, not both")
-        return catalog.log(name).version_at(int(at.timestamp() * 1000))
+    def version_of(self, catalog: Catalog, name: str, side: int | datetime | None) -> int | None:
+        """The version that a version or a time means; None for the newest."""
+        if side is None or isinstance(side, int):
+            return side
+        return catalog.log(name).version_at(int(side.timestamp() * 1000))
 
     @contextmanager
     def open_tables(self, targets: Sequence[str]) -> Iterator[tuple[Catalog, list[str]]]:

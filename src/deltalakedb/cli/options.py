@@ -130,7 +130,10 @@ def table_command(
             with cli.open_tables([] if table is None else [table]) as (catalog, names):
                 name = names[0] if names else None
                 if "at" in given:
-                    given["version"] = cli.version_at(catalog, name or "", given["version"], given.pop("at"))
+                    at, version = given.pop("at"), given["version"]
+                    if at is not None and version is not None:
+                        raise click.UsageError("give --version or --at, not both")
+                    given["version"] = cli.version_of(catalog, name or "", version if at is None else at)
                 return function(cli, catalog, name, **given)
 
         return command(name, *groups, **attributes)(table_argument("table", required=required)(run))
@@ -229,6 +232,18 @@ class _Time(click.ParamType[datetime]):
 
 #: a time in ISO 8601
 TIME = _Time()
+
+
+class _VersionOrTime(click.ParamType[Any]):
+    name = "VERSION|TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        text = str(value)
+        return int(text) if text.isdecimal() else TIME.convert(text, param, ctx)
+
+
+#: a version, or the time that means one
+VERSION_OR_TIME = _VersionOrTime()
 #: of commands that read one version of a table; `table_command` makes one ``version`` of both
 SNAPSHOT = (
     number("--version", "N", "Read this version; default: the newest."),

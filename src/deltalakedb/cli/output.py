@@ -27,6 +27,7 @@ from deltalakedb.exceptions import (
     QueryError,
     TableFrozenError,
     VerificationError,
+    engine_text,
 )
 
 # rich takes time to import, and `--help` shows nothing with it
@@ -87,17 +88,13 @@ class Interrupted(click.Abort):
         self.message, self.suggestion = message, suggestion
 
 
-#: what delta-rs writes before its messages
-_PREFIXES = re.compile(r"^(?:(?:Generic(?: DeltaTable| delta kernel)?|External|Schema) error: |Kernel: )+")
-
-
 def describe(error: BaseException) -> dict[str, Any]:
     """An error as plain data: the document that ``--json`` prints."""
     if isinstance(error, DeltaSqlError):
         found = error.to_dict()
         return found | {
-            "message": _PREFIXES.sub("", found["message"]),
-            "suggestion": _in_commands(found["suggestion"]),
+            "message": engine_text(error.message),
+            "suggestion": error.command or error.suggestion,
         }
     kind = type(error).__name__
     # texts of delta-rs and of drivers are for developers
@@ -118,33 +115,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     return DeltaSqlError(message, suggestion=suggestion).to_dict() | {"error": kind}
 
 
-#: suggestions for users of the library, and what they are on the command line
-_COMMANDS = (
-    ("write_deltalake or Catalog.create_table", "`deltasql create` or `deltasql write`"),
-    ("or mode='append' or 'overwrite' to write to that table", "or write to that table"),
-    ("drop with force=True (`--force`)", "pass --force"),
-    (", or let Catalog.run repeat it", ""),
-    ("(allow_split=True) ", ""),
-    ("schema_mode='merge' lets new ones in", "`deltasql write --schema-mode merge` adds new ones"),
-    ("; change tables of your own with execute() in a transaction", ""),
-    (" that versions() returns", " that `deltasql history` lists"),
-    (" that commit_versions() returns", " that `deltasql history` lists"),
-)
-
-
 _UNKNOWN_COMMAND = re.compile(r"No such command '(.*)'")
-
-
-#: an argument in Python, and the option that does the same
-_ARGUMENT = re.compile(r"\b\w+=(?:'\w+'|\w*)(?:, '\w+'| or '\w+')* \(`?(--[^`)]+)`?\)")
-
-
-def _in_commands(suggestion: str | None) -> str | None:
-    if suggestion is None:
-        return None
-    for python, command in _COMMANDS:
-        suggestion = suggestion.replace(python, command)
-    return _ARGUMENT.sub(r"\1", suggestion)
 
 
 def _similar_command(error: click.UsageError) -> str | None:

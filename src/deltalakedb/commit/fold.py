@@ -34,6 +34,7 @@ def fold(operations: Sequence[Sequence[Action]]) -> Folded:
     An add that a later operation removes is left out. Operations stay apart if folding would be wrong: change
     data files belong to one version's changes, a commit holds one metaData and one protocol, no file is
     removed and added again in one commit, and a compaction never hides that the rows of its files are new.
+    Changes of metadata and protocol alone become one version, with the newest of each.
     """
     steps: list[_Step] = []
     cancelled: list[str] = []
@@ -58,8 +59,9 @@ class _Step:
         """Whether an operation can be part of this version."""
         if any(isinstance(a, Cdc) for a in (*self.rest, *operation)):
             return False
+        no_files = not (self.adds or self.removes or any(isinstance(a, Add | Remove) for a in operation))
         for action in operation:
-            if isinstance(action, Metadata | Protocol) and _state_key(action) in self.state:
+            if isinstance(action, Metadata | Protocol) and _state_key(action) in self.state and not no_files:
                 return False
             if isinstance(action, Add) and action.key in self.removes:
                 return False

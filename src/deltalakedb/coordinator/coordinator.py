@@ -471,7 +471,8 @@ def refuse_fenced(database: Database, table: Table) -> None:
         raise UnsupportedOperationError(
             "the table is fenced: once it is dropped, no engine can write to it",
             table=table.name,
-            suggestion="`deltasql mirror fence --remove` removes it; or drop with force=True (`--force`)",
+            suggestion="remove the fence with Catalog.mirror.unfence, or pass force=True",
+            command=f"remove the fence with `deltasql mirror fence {table.name} --remove`, or pass --force",
         )
 
 
@@ -508,6 +509,7 @@ def _conflict_error(conflict: Conflict) -> ConflictError:
         table=conflict.table,
         version=conflict.version,
         suggestion="read the table again and repeat the write, or let Catalog.run repeat it",
+        command="run the command again: it reads the table again",
         kind=conflict.kind,
         operation=conflict.operation,
         files=conflict.files,

@@ -600,6 +600,8 @@ def _would_split(sides: Sequence[_Side], split: Mapping[str, tuple[str, ...]]) -
         f"the transaction {txn!r} would be lost in {', '.join(lost)} and stand in {', '.join(stands)}, where "
         "it cannot be reverted: nothing was changed",
         table=lost[0],
-        suggestion="`deltasql mirror resolve --dry-run` shows all of them; repeat with --allow-split "
-        "(allow_split=True) to lose these parts, then bring the tables into line by hand",
+        suggestion="resolve with dry_run=True shows all of them; repeat with allow_split=True to lose these "
+        "parts, then make the tables consistent by hand",
+        command=f"`deltasql mirror resolve {lost[0]} --keep-theirs --dry-run` shows all of them; repeat with "
+        "--allow-split to lose these parts, then make the tables consistent by hand",
     )

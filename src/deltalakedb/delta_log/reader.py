@@ -217,6 +217,7 @@ class FileTxnLogReader(LogFolder, TxnLogReader):
             raise LogGapError(
                 f"version {wanted} has neither a commit nor a checkpoint of its own",
                 suggestion="choose a version that versions() returns",
+                command="choose a version that `deltasql history` lists",
             )
 
     @contextlib.contextmanager
@@ -284,6 +285,7 @@ class FileTxnLogReader(LogFolder, TxnLogReader):
             table=self.location,
             version=version,
             suggestion="choose a version that commit_versions() returns",
+            command="choose a version that `deltasql history` lists",
         )
 
     @contextlib.contextmanager

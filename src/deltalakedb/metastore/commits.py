@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from deltalakedb.exceptions import CatalogBusyError, CatalogCorruptError, CommitError, VersionMissingError
-from deltalakedb.metastore import audit
+from deltalakedb.metastore import audit, registry
 from deltalakedb.metastore.files import ConcurrentChange
 from deltalakedb.metastore.outbox import put_setting
 from deltalakedb.metastore.snapshots import missing_version
@@ -70,6 +70,37 @@ class TableCommit(NamedTuple):
 
     table: str
     commit: Commit
+
+
+class CommitWatch:
+    """Finds the commits of some tables, or of all, that were made since it looked last.
+
+    Args:
+        database: The catalog.
+        names: The tables; by default all, new ones included.
+        from_version: Begin with this version of each table; by default with the next commit.
+    """
+
+    def __init__(self, database: SessionSource, names: Collection[str], from_version: int | None) -> None:
+        self._database, self._names, self._from = database, names, from_version
+        for name in names:
+            registry.find(database, name)
+        self._seen: dict[int, int] = {}
+        if from_version is None:
+            self._seen = {t.table_id: t.head.version for t in registry.list_tables(database)}
+
+    def look(self) -> Iterator[TableCommit]:
+        """The new commits of each table, in the order of their versions."""
+        for table in registry.list_tables(self._database):
+            if self._names and table.name not in self._names:
+                continue
+            seen = self._seen.get(table.table_id, (self._from or 0) - 1)
+            if table.head.version > seen:
+                found = history(self._database, table, limit=table.head.version - seen)
+                for row in reversed(found):
+                    if row.version > seen:
+                        yield TableCommit(table.name, row.commit())
+            self._seen[table.table_id] = table.head.version
 
 
 def history(

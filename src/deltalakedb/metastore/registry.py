@@ -144,7 +144,8 @@ def query(database: SessionSource, session: Session, sql: str, params: Sequence[
                     f"{name} is a data table: only the views of the catalog can be queried here, dl_v_files "
                     "for example",
                     table=name,
-                    suggestion="query rows with `deltasql sql`, or with Catalog.sql in Python",
+                    suggestion="query rows with Catalog.sql",
+                    command="query rows with `deltasql sql`",
                 ) from error
         raise
 
@@ -205,6 +206,7 @@ def refuse_taken(db: SessionSource, name: str, location: str, *, free: bool = Fa
                 f"the name {name!r} is taken by the table at {place}",
                 table=name,
                 suggestion="choose another name, or mode='append' or 'overwrite' to write to that table",
+                command="choose another name, or write to that table with `deltasql write`",
             )
         _refuse_overlap(name, location, mine, other, place, theirs)
 
@@ -404,7 +406,8 @@ def refuse_unpublished(session: Session, table: Table) -> None:
         raise UnsupportedOperationError(
             f"commits of the table are not in its _delta_log yet and would be lost: {behind}",
             table=table.name,
-            suggestion="publish them first (`deltasql mirror run`), or drop with force=True (`--force`)",
+            suggestion="publish them first with Catalog.mirror.publish, or pass force=True",
+            command=f"publish them first with `deltasql mirror run {table.name}`, or pass --force",
         )
 
 

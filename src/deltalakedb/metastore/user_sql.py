@@ -55,10 +55,11 @@ def is_ours(name: str | None) -> bool:
 
 
 def not_a_query() -> CatalogError:
+    begin = f"begin with one of {', '.join(sorted(QUERY_WORDS)).upper()}"
     return CatalogError(
         "only queries are allowed: they cannot change data or settings, or read files",
-        suggestion=f"begin with one of {', '.join(sorted(QUERY_WORDS)).upper()}; change tables of your own "
-        "with execute() in a transaction",
+        suggestion=f"{begin}; change tables of your own with execute() in a transaction",
+        command=begin,
     )
 
 

@@ -26,7 +26,7 @@ from deltalakedb.protocol.json_text import encode_json
 from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.protocol.schema import parse_schema
-from deltalakedb.table.handle import commit_info
+from deltalakedb.table.handle import commit_info, require_handle
 from deltalakedb.table.scratch import Call, ErrorContext, OpenScratchTable
 
 if TYPE_CHECKING:
@@ -83,6 +83,46 @@ def set_properties(table: TableHandle, call: Call) -> None:
     alter(table, call, about=about, features=features, properties=wanted, raise_if_not_exists=known)
 
 
+def alter_all(
+    table: deltalake.DeltaTable,
+    *,
+    add_columns: Any,
+    column_comments: Mapping[str, str],
+    drop_not_null: Sequence[str],
+    add_constraints: Mapping[str, str],
+    drop_constraints: Sequence[str],
+    set_properties: Mapping[str, str],
+    unset_properties: Sequence[str],
+    description: str | None,
+) -> None:
+    """Make all changes to a table of a transaction, which makes one version of them."""
+    handle = require_handle(table)
+    deltas = {name: value for name, value in set_properties.items() if name.startswith("delta.")}
+    own = {name: value for name, value in set_properties.items() if name not in deltas}
+    if add_columns is not None:
+        table.alter.add_columns(new_columns(handle, add_columns))
+    check_columns(handle, [*column_comments, *drop_not_null])
+    check_constraints(handle, drop_constraints)
+    refuse_constraints(handle, deltas)
+    for column, comment in column_comments.items():
+        table.alter.set_column_metadata(column, {"comment": comment})
+    for column in drop_not_null:
+        table.alter.drop_column_not_null(column)
+    for constraint in drop_constraints:
+        table.alter.drop_constraint(constraint)
+    if add_constraints:
+        table.alter.add_constraint(dict(add_constraints))
+    if deltas:
+        with known_properties(handle.name, deltas):
+            table.alter.set_table_properties(deltas)
+    if own:
+        table.alter.set_table_properties(own, raise_if_not_exists=False)
+    if unset_properties:
+        remove_properties(handle, unset_properties)
+    if description is not None:
+        table.alter.set_table_description(description)
+
+
 def new_columns(table: TableHandle, schema: Any) -> list[deltalake.Field]:
     """The columns of a Delta schema, or of what exports an Arrow schema, that can be added to a table."""
     found = schema if isinstance(schema, deltalake.Schema) else deltalake.Schema.from_arrow(schema)
@@ -122,16 +162,21 @@ def check_constraints(table: TableHandle, names: Sequence[str]) -> None:
             raise _missing(table, "constraint", name, known, has)
 
 
-@contextmanager
-def known_properties(table: TableHandle, wanted: Mapping[str, str]) -> Iterator[None]:
-    """Set properties of Delta; InvalidArgumentError for one that is unknown, or a constraint."""
+def refuse_constraints(table: TableHandle, wanted: Mapping[str, str]) -> None:
+    """InvalidArgumentError for a constraint among properties to set."""
     for name in wanted:
         if name.startswith(properties.CONSTRAINT_PREFIX):
             raise InvalidArgumentError(
                 f"{name} is a constraint, which must be checked against all rows",
                 table=table.name,
-                suggestion="add it with add_constraints (`deltasql alter --add-constraint`)",
+                suggestion="add it with Catalog.alter_table(name, add_constraints=…)",
+                command=f"add it with `deltasql alter {table.name} --add-constraint NAME=SQL`",
             )
+
+
+@contextmanager
+def known_properties(table: str | None, wanted: Mapping[str, str | None]) -> Iterator[None]:
+    """Set properties of Delta; InvalidArgumentError for one that is unknown."""
     try:
         yield
     except OperationError as error:
@@ -140,7 +185,7 @@ def known_properties(table: TableHandle, wanted: Mapping[str, str]) -> Iterator[
             raise
         hint = _near(unknown[0], properties.KNOWN, "names of your own must not begin with delta.")
         what = f"there is no property {unknown[0]}"
-        raise InvalidArgumentError(what, table=table.name, suggestion=hint) from error
+        raise InvalidArgumentError(what, table=table, suggestion=hint) from error
 
 
 def _missing(
@@ -159,7 +204,7 @@ def _near(name: str, known: Iterable[str], otherwise: str) -> str:
 _FIXED = ("delta.columnMapping.", "delta.rowTracking.", "delta.inCommitTimestampEnablement")
 
 
-def unset_properties(table: TableHandle, names: Sequence[str]) -> None:
+def remove_properties(table: TableHandle, names: Sequence[str]) -> None:
     """Remove properties from a table's metadata; delta-rs cannot do that."""
     before = table.snapshot
     check_writable(before.protocol, table=table.name, also=COMMITTER_FEATURES)
@@ -171,7 +216,8 @@ def unset_properties(table: TableHandle, names: Sequence[str]) -> None:
             raise InvalidArgumentError(
                 f"{name} is a constraint",
                 table=table.name,
-                suggestion="drop it with alter.drop_constraint (`deltasql alter --drop-constraint`)",
+                suggestion="drop it with alter.drop_constraint",
+                command=f"drop it with `deltasql alter {table.name} --drop-constraint`",
             )
         if name.startswith(_FIXED):
             raise UnsupportedOperationError(

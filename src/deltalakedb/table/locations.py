@@ -69,14 +69,22 @@ def url_of(location: str) -> str:
 
 def place_for(database: Database, name: str, location: str | None) -> str:
     """The location of a new table: the one given, else one under the catalog's root."""
+    root = None
+    if location is None:
+        root = registry.setting(database, ROOT_SETTING) or database.engine.config.catalog.root
+    return place_below(root, name, location)
+
+
+def place_below(root: str | None, name: str, location: str | None = None) -> str:
+    """The location of a new table: the one given, else one below a root."""
     if location is not None:
         return _readable(normal_location(location), name)
-    root = registry.setting(database, ROOT_SETTING) or database.engine.config.catalog.root
     if root is None:
         raise AddressError(
             f"the new table {name!r} needs a place for its files",
             table=name,
             suggestion="give it a location (location=… or &location=… in the address), or the catalog a root",
+            command="pass --location DIR, or set a root for new tables with `deltasql init --root DIR`",
         )
     # a name may be longer than the 255 bytes that file systems accept
     parts = (part.encode()[:_LONGEST_FOLDER].decode(errors="ignore").rstrip() for part in name.split("."))

@@ -618,11 +618,11 @@ def find_unreadable(root: Root, files: Files, version: int | None, reported: str
         except StorageUnavailableError:
             return None
         except StorageError as error:
-            what, hint = "unreadable", error.suggestion
+            what, hint, command = "unreadable", error.suggestion, error.command
             if isinstance(error, StorageMissingError):
                 what, hint = "missing", "restore the file, or read a version that does not reference it"
             text = f"a data file of the table is {what}: {error.message}"
-            made = type(error)(text, table=root.table, version=version, suggestion=hint)
+            made = type(error)(text, table=root.table, version=version, suggestion=hint, command=command)
             made.__cause__ = error.__cause__
             return made
     return None
@@ -649,4 +649,5 @@ def _check_file(root: Root, path: str, size: int) -> None:
             f"{store.location.rstrip('/')}/{name} is damaged: {detail}",
             suggestion="restore the file from a backup; to continue without its rows, move it away and call "
             "repair(), which removes missing files from the table",
+            command="restore the file from a backup, or read a version that does not reference it",
         )

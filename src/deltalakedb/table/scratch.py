@@ -136,7 +136,7 @@ def translate_errors(about: ErrorContext) -> Iterator[None]:
             f"delta-rs stopped unexpectedly: {text}" if panic else text.strip(),
             table=about.name,
             version=about.version,
-            suggestion=None if panic else _suggestion(ours, about, text),
+            **({} if panic else _suggestion(ours, about, text)),
         ) from error
 
 
@@ -151,14 +151,14 @@ def without_scratch(text: str, location: str | None) -> str:
     return _ANSI_COLOUR.sub("", _PATH.sub(rebased, _SCRATCH_IN_ROOT.sub("", text)))
 
 
-def _suggestion(kind: type[DeltaSqlError], about: ErrorContext, text: str) -> str | None:
+def _suggestion(kind: type[DeltaSqlError], about: ErrorContext, text: str) -> dict[str, str]:
     """Suggest a fix; list columns and constraints if a row or an expression may have caused the error."""
     if about.hint is not None and kind is OperationError:
-        return about.hint
+        return {"suggestion": about.hint}
     if _INPUT_FAILED in text:
-        return "nothing was written; fix the exception that the input raised"
+        return {"suggestion": "nothing was written; fix the exception that the input raised"}
     if about.metadata is None or kind not in (OperationError, SchemaError, ProtocolError):
-        return None
+        return {}
     names = [f.name for f in parse_schema(about.metadata.schema_string).fields]
     shown = ", ".join(names[:_MAX_COLUMNS_SHOWN]) + (", …" if len(names) > _MAX_COLUMNS_SHOWN else "")
     rules = {
@@ -166,10 +166,14 @@ def _suggestion(kind: type[DeltaSqlError], about: ErrorContext, text: str) -> st
         for key, rule in about.metadata.configuration.items()
         if key.startswith("delta.constraints.")
     }
+    has = f"the table's columns are {shown}"
     if kind is SchemaError:
-        return f"the table's columns are {shown}; schema_mode='merge' lets new ones in"
+        return {
+            "suggestion": f"{has}; schema_mode='merge' adds new ones",
+            "command": f"{has}; `deltasql write --schema-mode merge` adds new ones",
+        }
     constraints = "".join(f"; every row must meet {name}: {rule}" for name, rule in rules.items())
-    return f"the table's columns are {shown}{constraints}"
+    return {"suggestion": f"{has}{constraints}"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ def _dropped(name: str, whose: str) -> TableMissingError:
         f"the table {name!r} was dropped in {whose} transaction",
         table=name,
         suggestion="`Catalog.tables` lists the tables of the catalog",
+        command="`deltasql list` shows the tables of the catalog",
     )
 
 

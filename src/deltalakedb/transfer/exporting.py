@@ -308,6 +308,7 @@ class _Copy:
                     table=self.table.name,
                     version=version,
                     suggestion="restore the file from a copy, or export with history='newest'",
+                    command="restore the file from a copy, or export with --history newest",
                 )
             is_new = self.goal.put_file(path, fetched)
         there = local_path(self.goal.location)
@@ -353,6 +354,7 @@ class _Copy:
                             table=self.table.name,
                             version=self.table.head.version,
                             suggestion="restore it from a copy, or export with data='none'",
+                            command="restore it from a copy, or export with --data none",
                         )
                 if progress is not None:
                     progress(done["num_files"] + done["files_gone"], len(needed))

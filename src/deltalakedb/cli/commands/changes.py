@@ -11,7 +11,7 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.context import Invocation, is_location
-from deltalakedb.cli.options import CHANGING, PAIR, TIME, command, flag, option, table_command
+from deltalakedb.cli.options import CHANGING, PAIR, VERSION_OR_TIME, command, flag, option, table_command
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -31,6 +31,7 @@ _INPUT = click.Path(exists=True, dir_okay=False, allow_dash=True)
     help="The format of the files; default: by their names.",
 )
 @option("--delimiter", metavar="CHARACTER", help="Of CSV files; default: a comma, or a tab for .tsv.")
+@option("--null", "null_text", metavar="TEXT", help="A text that is null in CSV files, such as NULL.")
 @option(
     "--mode",
     type=click.Choice(["append", "overwrite", "error", "ignore"]),
@@ -61,6 +62,9 @@ def write(
     files have the column names in their first line, JSON files one object per line; both may be compressed
     (.gz, .zst, .bz2, .lz4). Values are read in the types of the table's columns. A new table's types are
     found out from the first rows; `deltasql create --schema` sets them instead.
+
+    A value of a CSV file that is empty is null; "" in quotes is an empty text. --null names another text for
+    null. A partition column has no empty texts: they are null.
 
     \b
     Examples:
@@ -228,7 +232,9 @@ def optimize(
       deltasql optimize sales.orders --where "day >= '2026-11-01'" --target-size 256MiB
       deltasql optimize sales.orders --zorder city,customer
     """
+    from deltalakedb.table.alter import check_columns
     from deltalakedb.table.arguments import partition_filters
+    from deltalakedb.table.handle import require_handle
 
     table, before = catalog.table(name), catalog.describe(name).head.version
     filters = None if where is None else partition_filters(where, catalog.log(name).snapshot().metadata)
@@ -236,6 +242,9 @@ def optimize(
     columns = _names(zorder)
     if zorder is not None and not columns:
         raise click.UsageError("--zorder needs the names of columns")
+    check_columns(require_handle(table), columns)
+    if by := [c for c in columns if c in table.metadata().partition_columns]:
+        raise click.UsageError(f"--zorder cannot order by {by[0]}: {name} is partitioned by it")
     metrics = table.optimize.z_order(columns, **how) if columns else table.optimize.compact(**how)
     added, removed = metrics["numFilesAdded"], metrics["numFilesRemoved"]
     document = {
@@ -255,18 +264,10 @@ def optimize(
     cli.show(document, line, [str(table.version())])
 
 
-class _VersionOrTime(click.ParamType[Any]):
-    name = "VERSION|TIME"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        text = str(value)
-        return int(text) if text.isdecimal() else TIME.convert(text, param, ctx)
-
-
 @table_command("restore", CHANGING)
 @option(
     "--to",
-    type=_VersionOrTime(),
+    type=VERSION_OR_TIME,
     required=True,
     help="A version, or a time in ISO 8601, UTC unless it has a zone.",
 )

@@ -77,7 +77,7 @@ def _rows(files: pa.Table) -> Iterator[tuple[object, ...]]:
 
     # many files share their values
     partition = lru_cache(maxsize=10_000)(
-        lambda text: ", ".join(f"{k}={'null' if v is None else v}" for k, v in decode_json(text).items())
+        lambda text: ", ".join(f"{k}={v or 'null'}" for k, v in decode_json(text).items())
     )
     for path, size, rows, added, values in _cells(
         files, "path", "size", "num_records", "add_version", "partition_values"

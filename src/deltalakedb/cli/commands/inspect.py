@@ -12,6 +12,7 @@ from deltalakedb.cli import render
 from deltalakedb.cli.context import stop_on_signal
 from deltalakedb.cli.options import (
     SNAPSHOT,
+    VERSION_OR_TIME,
     command,
     flag,
     interval,
@@ -24,6 +25,7 @@ from deltalakedb.cli.output import DataRows, Item, Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from deltalakedb.catalog import Catalog
     from deltalakedb.cli.context import Invocation
@@ -100,28 +102,33 @@ def _view_stats(found: TableStats) -> Iterator[Item]:
 @command("diff")
 @table_argument("table")
 @table_argument("other", metavar="[OTHER]", required=False)
-@number("--from", "N", "The version to start from; default: the one before --to, or the newest with OTHER.")
-@number("--to", "N", "The version to compare with; default: the newest.")
+@option(
+    "--from",
+    type=VERSION_OR_TIME,
+    help="The version to start from, or a time; default: the one before --to, or the newest with OTHER.",
+)
+@option("--to", type=VERSION_OR_TIME, help="The version to compare with, or a time; default: the newest.")
 @flag("--rows", "Also compare the rows of files that differ; they are read into memory.")
 @number("--limit", "N", "Show at most N rows or files.", default=20, show_default=True)
 def diff(
-    cli: Invocation, table: str, other: str | None, rows: bool, limit: int, **versions: int | None
+    cli: Invocation, table: str, other: str | None, rows: bool, limit: int, **sides: int | datetime | None
 ) -> None:
     """Show what differs between two versions of a table, or between two tables.
 
     Schema, properties and files are compared; with --rows also the rows. With two tables, --from is a
-    version of the first and --to one of the second.
+    version or time of the first and --to one of the second. A time is in ISO 8601, UTC unless it has a zone.
 
     \b
     Examples:
       deltasql diff sales.orders
       deltasql diff sales.orders --from 3 --to 7 --rows
+      deltasql diff sales.orders --from 2026-11-14 --to 2026-11-15T12:00Z
       deltasql diff sales.orders staging.orders --rows --json
     """
     with cli.open_tables([table] if other is None else [table, other]) as (catalog, names):
-        found = catalog.diff(
-            *names, from_version=versions["from"], to_version=versions["to"], rows=rows, limit=limit
-        )
+        first = cli.version_of(catalog, names[0], sides["from"])
+        last = cli.version_of(catalog, names[-1], sides["to"])
+        found = catalog.diff(*names, from_version=first, to_version=last, rows=rows, limit=limit)
     cli.show(lambda: _diff_document(found), _view_diff(found, limit), [f.path for f in found.files])
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import SNAPSHOT, choice, command, number, option, table_command
+from deltalakedb.cli.options import PAIR, SNAPSHOT, choice, command, number, option, table_command
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -27,6 +27,14 @@ _OUTPUT = option("--output", "-o", metavar="FILE", help="Write the rows to a fil
 
 @command("sql", SNAPSHOT[1:])
 @click.argument("query", required=False)
+@option(
+    "--version",
+    "versions",
+    type=PAIR,
+    metavar="TABLE=N",
+    multiple=True,
+    help="Read a table at this version; repeatable.",
+)
 @_FORMAT
 @_OUTPUT
 @number("--limit", "N", "Show at most N rows.")
@@ -40,14 +48,16 @@ def sql(
     output: str | None,
     limit: int | None,
     engine: str,
+    versions: tuple[tuple[str, str], ...],
     at: datetime | None,
 ) -> None:
     """Query data tables by name, and the metadata views (dl_v_tables, dl_v_files, dl_v_history, …).
 
     Without QUERY it opens a prompt with history and completion; in a pipe it reads the query from the input.
     It only reads: statements that would change something are refused. All tables are read at one moment, or
-    as of --at. A table is named as in the catalog: sales.orders, or "sales.orders". DuckDB can also read
-    files beside them: FROM 'cities.csv'.
+    as of --at, and single ones at a --version. A table is named as in the catalog: sales.orders, or
+    "sales.orders"; "prod:sales.orders" is one of another catalog of the configuration, always in quotes.
+    DuckDB can also read files beside them: FROM 'cities.csv'.
 
     \b
     Examples:
@@ -55,6 +65,8 @@ def sql(
       deltasql sql "SELECT * FROM sales.orders WHERE id > 100" --output orders.parquet
       deltasql sql "SELECT name, num_files FROM dl_v_tables" --format csv
       deltasql sql "SELECT count(*) FROM sales.orders" --at 2026-11-15T12:00Z
+      deltasql sql "SELECT count(*) FROM sales.orders" --version sales.orders=3
+      deltasql sql 'SELECT * FROM sales.orders EXCEPT SELECT * FROM "prod:sales.orders"'
       deltasql sql < report.sql
       deltasql sql
     """
@@ -66,7 +78,8 @@ def sql(
         raise click.UsageError("--output needs a QUERY")
     if query is None and not asks:
         query = sys.stdin.read()
-    options: dict[str, Any] = {"timestamp": at, "engine": engine}
+    numbers = {table: _version(table, text) for table, text in versions}
+    options: dict[str, Any] = {"timestamp": at, "versions": numbers, "engine": engine}
     with cli.open_catalog() as catalog:
         if query is None:
             from deltalakedb.cli.prompt import Prompt
@@ -76,6 +89,12 @@ def sql(
         count = show_rows(cli, limited(catalog.sql(query, **options), limit), chosen, output)
     if output is not None:
         cli.note(f"Wrote {render.many(count, 'row')} to {output}.")
+
+
+def _version(table: str, text: str) -> int:
+    if not text.isdecimal():
+        raise click.UsageError(f"{text!r} is not a version: write --version {table}=3")
+    return int(text)
 
 
 @table_command("head", SNAPSHOT)

@@ -251,14 +251,17 @@ def create_table(
       deltasql create events --from-parquet sample.parquet --location events \\
           --property delta.appendOnly=true --tag team=web
     """
+    from deltalakedb.cli.rows import columns_of
+    from deltalakedb.table.locations import normal_location
+    from deltalakedb.table.write.write import create_table as create_table_at
+
     if sum(given is not None for given in (text, parquet, like)) != 1:
         raise click.UsageError("no columns are given: pass one of --schema, --from-parquet and --like")
     address = cli.table_address(table, new=True)
     name, where = address.require_table(), location or address.location
-    with cli.open_catalog(address, create=not dry_run) as catalog:
+    with cli.open_catalog(address, create=True, dry_run=dry_run) as catalog:
         schema, columns = _columns(cli, text, parquet, like)
-        if partition_by is not None:
-            columns = [c.strip() for c in partition_by.split(",") if c.strip()]
+        columns = columns_of(partition_by) if partition_by is not None else columns
         there = catalog.find(name)
         if there is not None and not if_not_exists:
             raise TableExistsError(
@@ -267,28 +270,23 @@ def create_table(
                 version=there.head.version,
                 suggestion="choose another name, or pass --if-not-exists",
             )
-        if there is None and where is None and catalog.root is None:
-            raise click.UsageError("no location is given: pass --location DIR, or set catalog.root")
         if unknown := [c for c in columns or () if c not in _names(schema)]:
             raise click.UsageError(
                 f"the partition column {unknown[0]!r} is not in the schema: {', '.join(_names(schema))}"
             )
-        if there is None and dry_run:
-            from deltalakedb.table.write.write import split_options
-
-            split_options({"configuration": dict(properties)}, table=name)  # refuses what cannot be
-        elif there is None:
-            catalog.create_table(
-                name,
+        if there is None:
+            address = address.catalog.with_table(name, location=where and normal_location(where))
+            create_table_at(
+                address.to_uri(redact=False),
                 schema,
-                location=where,
                 mode="ignore" if if_not_exists else "error",
                 partition_by=columns,
                 configuration=dict(properties),
                 tags=dict(tags),
+                dry_run=dry_run,
                 **texts,
             )
-        row = catalog.find(name)
+        row = there if dry_run else catalog.find(name)
     uri = address.catalog.with_table(name).to_uri()
     place = where if row is None else row.location
     created = there is None and not dry_run

@@ -13,6 +13,7 @@ from deltalakedb.exceptions import (
     ConflictError,
     DeltaSqlError,
     InvalidArgumentError,
+    TableFrozenError,
     TableMissingError,
     UnsupportedOperationError,
 )
@@ -171,11 +172,11 @@ def plan_vacuum(
     retention = shortest if retention_hours is None else _hours(retention_hours) * _HOUR_MS
     if enforce and retention < shortest:
         raise InvalidArgumentError(
-            "Generic error: Invalid retention period, minimum retention for vacuum is configured to be "
+            "Invalid retention period, minimum retention for vacuum is configured to be "
             f"greater than {shortest // _HOUR_MS} hours, got {retention // _HOUR_MS} hours",
             table=table.name,
-            suggestion="pass enforce_retention_duration=False (`--no-check`) if no reader needs the files "
-            "of older versions",
+            suggestion="pass enforce_retention_duration=False if no reader needs the files of older versions",
+            command="pass --no-check if no reader needs the files of older versions",
         )
     clock = checked_clock(table.database, table.name, table.root.store, dry_run=dry_run)
     cutoff = clock.now - retention
@@ -363,3 +364,26 @@ def collect(
         sum(meta.size for meta in (*orphans.values(), *unfinished)),
         deleted=not dry_run,
     )
+
+
+def collect_all(
+    database: Database, name: str | None, *, older_than_hours: float, dry_run: bool
+) -> list[Garbage]:
+    """`collect` for one table, or for all: of these, tables that it refuses are kept with the reason."""
+    if name is None:
+        # the owners of a followed table may be writing files that the catalog does not know yet
+        tables = [table for table in registry.list_tables(database) if table.state != registry.FOLLOWING]
+    else:
+        tables = [registry.find(database, name)]
+        registry.refuse_followed(tables[0])
+    found = []
+    for table in tables:
+        options = database.engine.config.storage_options_for(table.location)
+        how: dict[str, Any] = {"older_than_hours": older_than_hours, "dry_run": dry_run}
+        try:
+            found.append(collect(database, table.name, storage_options=options, **how))
+        except TableFrozenError as error:
+            if name is not None:
+                raise
+            found.append(Garbage(table.name, (), (), 0, deleted=False, kept=error.message))
+    return found

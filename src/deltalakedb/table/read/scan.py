@@ -11,7 +11,16 @@ import pyarrow as pa
 from deltalake._internal import RawDeltaTable
 
 from deltalakedb.delta_log.names import commit_path
-from deltalakedb.exceptions import DeltaSqlError, InvalidArgumentError, ProtocolError, UnsupportedFeatureError
+from deltalakedb.exceptions import (
+    DeltaSqlError,
+    InvalidArgumentError,
+    OperationError,
+    PredicateError,
+    ProtocolError,
+    StorageError,
+    UnsupportedFeatureError,
+    engine_text,
+)
 from deltalakedb.metastore import outbox
 from deltalakedb.protocol.actions import encode_commit
 from deltalakedb.protocol.arrow_values import arrow_type
@@ -199,13 +208,24 @@ def first_rows(
 ) -> pa.Table:
     """At most so many rows that meet a predicate, from as few files as possible."""
     names, where = names_of(columns), table.where(sql_text(predicate))
-    rows = scan(table.source, table.root, where=where, columns=names, predicate=predicate, few=True)
     found: list[pa.RecordBatch] = []
-    while (left := limit - sum(b.num_rows for b in found)) > 0:
-        try:
-            found.append(rows.read_next_batch().slice(0, left))
-        except StopIteration:
-            break
+    try:
+        rows = scan(table.source, table.root, where=where, columns=names, predicate=predicate, few=True)
+        while (left := limit - sum(b.num_rows for b in found)) > 0:
+            try:
+                found.append(rows.read_next_batch().slice(0, left))
+            except StopIteration:
+                break
+    except StorageError:
+        raise
+    except (OperationError, pa.ArrowException) as error:
+        if predicate is None:
+            raise
+        raise PredicateError(
+            f"the condition cannot be evaluated: {engine_text(error.args[0])}",
+            table=table.name,
+            suggestion=f"compare columns with values of their type: see `deltasql schema {table.name}`",
+        ) from error
     return pa.Table.from_batches(found, rows.schema)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, get_args
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltalakedb.exceptions import InvalidArgumentError, SchemaError, StorageMissingError
 
@@ -34,7 +35,7 @@ _BLOCK_BYTES = 16 << 20
 _WRONG_VALUE = (
     "columns have the types of the table, or of the first rows: correct the value, or create the table "
 )
-_WRONG_VALUE += "first (`deltasql create --schema`)"
+_WRONG_VALUE += "first (`deltasql create --schema`); --null TEXT names a text that is null"
 _HINTS = {
     "csv": "the first line must have the column names; pass another delimiter if it is not a comma",
     "json": "write one JSON object per line",
@@ -65,6 +66,8 @@ class FileRows:
         delimiter: Of CSV files; by default a comma, or a tab for ``.tsv``.
         schema: The columns of the table that the rows go to, if it exists: texts are read in these types.
         merge: Whether files may have different columns; the missing ones are null.
+        null_text: What stands for null in CSV files, besides a value that is empty and not in quotes.
+        partition_by: Partition columns. Delta has no empty partition value: an empty text is null there.
         num_rows: Rows that were read so far.
         error: What went wrong while reading.
     """
@@ -74,6 +77,8 @@ class FileRows:
     delimiter: str | None = None
     schema: pa.Schema | None = None
     merge: bool = False
+    null_text: str | None = None
+    partition_by: Sequence[str] = ()
     num_rows: int = 0
     error: Exception | None = None
     _streamed: pa.RecordBatchReader | None = field(default=None, init=False)
@@ -96,7 +101,8 @@ class FileRows:
                 both = f"{_name(file)} and {_name(self.files[0])}"
                 raise SchemaError(
                     f"{both} have different columns: {', '.join(sorted(odd))}",
-                    suggestion="write them one by one, or pass schema_mode='merge' (`--schema-mode merge`)",
+                    suggestion="write them one by one, or pass schema_mode='merge'",
+                    command="write them one by one, or pass --schema-mode merge",
                 )
         try:
             found = pa.unify_schemas([s.remove_metadata() for s in schemas], promote_options="permissive")
@@ -110,8 +116,8 @@ class FileRows:
         if table and not self.merge and (new := [n for n in found.names if n not in names]):
             raise SchemaError(
                 f"the table does not have the columns {', '.join(new)}",
-                suggestion=f"it has {', '.join(names)}; pass schema_mode='merge' (`--schema-mode merge`) to "
-                "add new ones",
+                suggestion=f"it has {', '.join(names)}; schema_mode='merge' adds new ones",
+                command=f"it has {', '.join(names)}; --schema-mode merge adds new ones",
             )
         missing = [f for f in table if f.name not in found.names and not _is_computed(f)]
         return pa.schema([*(_writable(f, self.schema) for f in found), *missing])
@@ -121,7 +127,7 @@ class FileRows:
             try:
                 for batch in self._opened(file, schema):
                     self.num_rows += batch.num_rows
-                    yield _aligned(batch, schema)
+                    yield _aligned(batch, schema, self.partition_by)
             except (pa.ArrowException, OSError) as error:
                 self.error = _unreadable(file, self._format(file), error)
                 raise self.error from error
@@ -132,7 +138,10 @@ class FileRows:
             return self._streamed
         kind = self._format(file)
         try:
-            found = _OPEN[kind](file, schema, self.delimiter or (",", "\t")[".tsv" in _name(file)])
+            if kind == "csv":
+                found = self._open_csv(file, schema)
+            else:
+                found = _open_json(file, schema) if kind == "json" else _open_parquet(file)
         except FileNotFoundError as error:
             raise StorageMissingError(
                 f"there is no file {_name(file)}", suggestion="check the path"
@@ -142,6 +151,23 @@ class FileRows:
         if not isinstance(file, str | os.PathLike):
             self._streamed = found
         return found
+
+    def _open_csv(self, file: SourceFile, schema: pa.Schema | None) -> pa.RecordBatchReader:
+        import pyarrow.csv as pacsv
+
+        types = {f.name: f.type for f in _read_as(schema) if not pa.types.is_nested(f.type)}
+        delimiter = self.delimiter or (",", "\t")[".tsv" in _name(file)]
+        return pacsv.open_csv(
+            _source(file),
+            read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES),
+            parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(
+                column_types=types,
+                null_values=[""] if self.null_text is None else ["", self.null_text],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+            ),
+        )
 
     def _format(self, file: SourceFile) -> FileFormat:
         if self.format is not None:
@@ -155,7 +181,8 @@ class FileRows:
             return found
         raise InvalidArgumentError(
             f"the name of {_name(file)} does not say its format",
-            suggestion=f"pass file_format= (`--format`): one of {', '.join(FORMATS)}",
+            suggestion=f"pass file_format: one of {', '.join(FORMATS)}",
+            command=f"pass --format: one of {', '.join(FORMATS)}",
         )
 
 
@@ -165,8 +192,14 @@ def _name(file: SourceFile) -> str:
 
 def _unreadable(file: SourceFile, kind: FileFormat, error: Exception) -> InvalidArgumentError:
     text = " ".join(str(error).split())
-    is_value = any(words in text for words in ("conversion error", "changed from", "unexpected field"))
+    is_value = any(
+        words in text for words in ("conversion error", "changed from", "unexpected field", "Failed to parse")
+    )
     hint = _WRONG_VALUE if is_value and "()" not in text else _HINTS[kind]
+    if "Truncated" in text:
+        hint = "check that the file is complete"
+    elif kind == "csv" and "columns, got" in text:
+        hint = "every line must have as many values as the first; pass another delimiter if it is not a comma"
     return InvalidArgumentError(f"{_name(file)} cannot be read as {kind}: {text}", suggestion=hint)
 
 
@@ -181,19 +214,7 @@ def _read_as(schema: pa.Schema | None) -> list[pa.Field]:
     return [f for f in fields if not pa.types.is_timestamp(f.type) and not pa.types.is_null(f.type)]
 
 
-def _open_csv(file: SourceFile, schema: pa.Schema | None, delimiter: str) -> pa.RecordBatchReader:
-    import pyarrow.csv as pacsv
-
-    types = {f.name: f.type for f in _read_as(schema) if not pa.types.is_nested(f.type)}
-    return pacsv.open_csv(
-        _source(file),
-        read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES),
-        parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=pacsv.ConvertOptions(column_types=types),
-    )
-
-
-def _open_json(file: SourceFile, schema: pa.Schema | None, _delimiter: str) -> pa.RecordBatchReader:
+def _open_json(file: SourceFile, schema: pa.Schema | None) -> pa.RecordBatchReader:
     import pyarrow.json as pajson
 
     # Arrow reads dates and decimals only as what they look like; they are cast afterwards
@@ -215,15 +236,12 @@ def _is_plain_json(kind: pa.DataType) -> bool:
     return any(test(kind) for test in plain)
 
 
-def _open_parquet(file: SourceFile, _schema: pa.Schema | None, _delimiter: str) -> pa.RecordBatchReader:
+def _open_parquet(file: SourceFile) -> pa.RecordBatchReader:
     import pyarrow.parquet as pq
 
     source: Any = os.fspath(file) if isinstance(file, str | os.PathLike) else pa.BufferReader(file.read())
     opened = pq.ParquetFile(source)
     return pa.RecordBatchReader.from_batches(opened.schema_arrow.remove_metadata(), opened.iter_batches())
-
-
-_OPEN = {"csv": _open_csv, "json": _open_json, "parquet": _open_parquet}
 
 
 def _is_computed(column: pa.Field) -> bool:
@@ -247,7 +265,7 @@ def _writable(column: pa.Field, table: pa.Schema | None) -> pa.Field:
     return pa.field(column.name, kind)
 
 
-def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _aligned(batch: pa.RecordBatch, schema: pa.Schema, partition_by: Sequence[str]) -> pa.RecordBatch:
     """A batch with the columns of a schema; a time without a zone is UTC if the column has one."""
     columns = []
     for column in schema:
@@ -257,5 +275,8 @@ def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         values = batch.column(column.name)
         if pa.types.is_timestamp(values.type) and pa.types.is_timestamp(column.type):
             values = values.cast(pa.timestamp(column.type.unit, values.type.tz))
-        columns.append(values.cast(column.type))
+        values = values.cast(column.type)
+        if column.name in partition_by and pa.types.is_string(column.type):
+            values = pc.if_else(pc.equal(values, ""), None, values)
+        columns.append(values)
     return pa.RecordBatch.from_arrays(columns, schema=schema)

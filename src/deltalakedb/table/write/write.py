@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import deltalake
@@ -19,9 +21,10 @@ from deltalake import CommitProperties, Transaction
 
 from deltalakedb.address import Address, parse_address
 from deltalakedb.commit.request import NewTable, TableChange, Write
-from deltalakedb.delta_log.names import LOG_FOLDER
+from deltalakedb.delta_log.names import LOG_FOLDER, commit_path
 from deltalakedb.exceptions import (
     ArgumentTypeError,
+    CatalogNotFoundError,
     ConflictError,
     InvalidArgumentError,
     SchemaError,
@@ -35,10 +38,11 @@ from deltalakedb.failpoints import failpoint
 from deltalakedb.metastore import registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.protocol import properties
-from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol
+from deltalakedb.protocol.actions import Action, Add, Metadata, Protocol, decode_commit
 from deltalakedb.protocol.features import (
     COMMITTER_FEATURES,
     FENCE,
+    check_writable,
     features_named,
     reader_features,
     with_features,
@@ -48,6 +52,7 @@ from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.storage.store import is_local
+from deltalakedb.table.alter import known_properties
 from deltalakedb.table.handle import (
     DEFAULT_HOOKS,
     NO_HOOKS,
@@ -58,7 +63,7 @@ from deltalakedb.table.handle import (
     commit,
     commit_info,
 )
-from deltalakedb.table.locations import normal_location, place_for
+from deltalakedb.table.locations import normal_location, place_below, place_for
 from deltalakedb.table.roots import delete_new_files, root_at
 from deltalakedb.table.scratch import (
     ErrorContext,
@@ -74,8 +79,6 @@ from deltalakedb.table.write.parquet import AppendPlan, Rows, arrow_source, plan
 from deltalakedb.table.write_locks import write_lock
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from deltalakedb.metastore.rows import OpenTable
     from deltalakedb.protocol.txn_log import Committed, Snapshot
     from deltalakedb.settings import Config
@@ -103,6 +106,10 @@ class CreateOptions:
     tags: Mapping[str, str] = field(default_factory=dict)
     #: for data files that are under the root already: their paths by those in delta-rs's actions
     in_place: Callable[[], Mapping[str, str]] | None = None
+    #: properties of the caller's own, which delta-rs would refuse
+    own_properties: Mapping[str, str | None] = field(default_factory=dict)
+    #: run all checks, but create nothing
+    dry_run: bool = False
 
 
 NO_OPTIONS: Final = CreateOptions()
@@ -167,6 +174,7 @@ def _apply_options(
     settings = {properties.IN_COMMIT_TIMESTAMPS: "true", **(since or {})} if timed else {}
     if create_options.row_tracking:
         settings[properties.ROW_TRACKING] = "true"
+    settings |= {name: value for name, value in create_options.own_properties.items() if value is not None}
 
     def changed(action: Action) -> Action:
         if isinstance(action, Protocol):
@@ -190,6 +198,7 @@ def _missing_mapping_feature(actions: Sequence[Action]) -> list[str]:
         raise UnsupportedFeatureError(
             f"delta-rs does not map the columns of this data, though delta.columnMapping.mode is {mode!r}",
             suggestion="create the table empty, by DeltaTable.create, and append to it",
+            command="create the table empty with `deltasql create`, and append to it with `deltasql write`",
             features=(_MAPPING,),
         )
     return [_MAPPING]
@@ -211,13 +220,25 @@ def create_table(
     storage_options: dict[str, str] | None = None,
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
+    dry_run: bool = False,
     **options: Any,
 ) -> None:
-    """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``."""
-    create_options = replace(split_options(options), comment=comment, tags=tags or {})
+    """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``.
+
+    Properties that begin with ``delta.`` must be known ones. A dry run of a new table makes all checks, and
+    creates nothing.
+    """
+    given = options.get("configuration") or {}
+    own = {name: value for name, value in given.items() if not name.startswith("delta.")}
+    known = {name: value for name, value in given.items() if name not in own}
+    options["configuration"] = known or None
+    create_options = replace(
+        split_options(options), comment=comment, tags=tags or {}, own_properties=own, dry_run=dry_run
+    )
     stock: Any = deltalake.DeltaTable.create
     run = partial(stock, schema=schema, **options)
-    create_or_replace(table_uri, mode, run, create_options, storage_options)
+    with known_properties(parse_address(table_uri).table, known):
+        create_or_replace(table_uri, mode, run, create_options, storage_options)
 
 
 def create_or_replace(
@@ -266,19 +287,34 @@ def create_with(
 
     ``name_is_free`` if the transaction renames or drops the table that has the name now.
     """
-    name = address.require_table()
-    database.ensure()
-    place = place_for(database, name, address.location)
-    registry.refuse_taken(database, name, place, free=name_is_free)
-    root = root_at(place, storage_options, database.engine.config)
+    name, location = address.require_table(), address.location
+    config, dry_run = database.engine.config, create_options.dry_run
+    try:
+        database.ensure(create=not dry_run)
+        place = place_for(database, name, location)
+        registry.refuse_taken(database, name, place, free=name_is_free)
+    except CatalogNotFoundError as error:
+        if not (dry_run and database.may_be_created(error)):
+            raise
+        place = place_below(config.catalog.root, name, location)  # in a new catalog everything is free
+    root = root_at(place, storage_options, config)
     if next(root.store.list(LOG_FOLDER), None) is not None:
         raise TableExistsError(
             f"there is a plain Delta table at {place} already",
             table=name,
             suggestion="import it with import_table(path, address), or choose another location",
+            command=f"import it with `deltasql import {place} {name}`, or choose another location",
         )
+    if dry_run:
+        with TemporaryDirectory(prefix="deltasql-dry-run-") as folder:
+            with translate_errors(ErrorContext(name, place, hint=create_options.hint)):
+                operation(folder)
+            made = decode_commit((Path(folder) / commit_path(0)).read_bytes())
+        for action in _apply_options(made, create_options, config, place):
+            if isinstance(action, Protocol):
+                check_writable(action, table=name, also=COMMITTER_FEATURES)
+        return None
     failpoint("data.before")
-    config = database.engine.config
     with ScratchTable(root) as scratch:
         about = ErrorContext(name, place, hint=create_options.hint)
         commits = _commits_of(operation, scratch, about, create_options)
@@ -330,7 +366,8 @@ def exists(table: TableHandle) -> TableExistsError:
         f"the table {table.name!r} already exists at {table.row.location}",
         table=table.name,
         version=table.version,
-        suggestion="write with mode='append', 'overwrite' or 'ignore' (`--mode`)",
+        suggestion="write with mode='append', 'overwrite' or 'ignore'",
+        command="pass --mode append, overwrite or ignore",
     )
 
 

@@ -24,7 +24,6 @@ from deltalakedb.exceptions import (
     CatalogNotFoundError,
     DeltaSqlError,
     InvalidArgumentError,
-    TableExistsError,
     TableMissingError,
     UnsupportedOperationError,
 )
@@ -42,7 +41,7 @@ from deltalakedb.transfer.importing.options import (
     peak_bytes,
     require_at_least,
 )
-from deltalakedb.transfer.importing.plan import plan_with
+from deltalakedb.transfer.importing.plan import imported_before, plan_with
 from deltalakedb.transfer.reports import ImportProgress, ImportReport, ImportStatus, ManyReport, TableOutcome
 from deltalakedb.transfer.verifying.verifier import require_equal, verify_head
 
@@ -115,13 +114,7 @@ def import_with(path: str, uri: str, options: ImportOptions, *, catch_up: bool) 
     registry.require_location(known, location)
     if catch_up:
         return _catch_up(database, known, options)
-    raise TableExistsError(
-        f"{name!r} was imported before, and is at version {known.head.version}",
-        table=name,
-        version=known.head.version,
-        suggestion="catch_up=True (--catch-up) imports the commits that were made since; "
-        f"`deltasql import --undo {name}` undoes the import",
-    )
+    raise imported_before(known)
 
 
 def import_new(database: Database, address: Address, location: str, options: ImportOptions) -> ImportReport:
@@ -319,12 +312,14 @@ def import_tables(
             if table.error is not None:
                 raise table.error
             address_of_table = address.with_table(table.name).to_uri(redact=False)
-            if dry_run:
-                return done("planned", plan=plan_with(table.path, address_of_table, asked))
-            if not catch_up:
-                with suppress(TableMissingError):
-                    registry.require_location(registry.find(database, table.name), table.path)
+            with suppress(TableMissingError):
+                known = registry.find(database, table.name)
+                registry.require_location(known, table.path)
+                store = open_store(known.location, asked.storage_for(known.location))
+                if not catch_up or (dry_run and drift.newest_beyond(database, known, store) is None):
                     return done("unchanged")
+            if dry_run:
+                return done("planned", plan=plan_with(table.path, address_of_table, asked, catch_up=True))
             report = import_with(table.path, address_of_table, asked, catch_up=True)
             return done(report.action, report=report)
         except DeltaSqlError as error:

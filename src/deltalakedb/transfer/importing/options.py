@@ -103,7 +103,9 @@ class EngineOptions:
             raise InvalidArgumentError(f"{' and '.join(named)} exclude each other", suggestion="give one")
         if named and self.engine == "local":
             raise InvalidArgumentError(
-                f"{named[0]} does not go with the local engine", suggestion="use engine='spark' or 'auto'"
+                f"{named[0]} does not go with the local engine",
+                suggestion="use engine='spark' or 'auto'",
+                command="pass --engine spark or auto",
             )
 
     def storage_for(self, location: str) -> dict[str, str] | None:

@@ -15,6 +15,7 @@ from deltalakedb.exceptions import (
     LogCorruptError,
     LogMissingError,
     ProtocolError,
+    TableExistsError,
     TableMissingError,
 )
 from deltalakedb.metastore import imports, registry
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from deltalakedb.address import Address
+    from deltalakedb.metastore.rows import Table
     from deltalakedb.protocol.txn_log import Snapshot
     from deltalakedb.storage.store import Store
 
@@ -79,8 +81,7 @@ def plan_import(path: str, uri: str, **options: Unpack[ImportArguments]) -> Impo
         **options: As in ``import_table``; no engine is started.
 
     Raises:
-        TableExistsError: The name or the location belongs to another table. If the table itself was imported
-            before, the plan has a note.
+        TableExistsError: The name or the location belongs to another table, or the table was imported before.
 
     Example:
         >>> plan_import("/lake/orders", "deltasql://sqlite//lake/meta.db?table=orders").num_versions
@@ -89,12 +90,13 @@ def plan_import(path: str, uri: str, **options: Unpack[ImportArguments]) -> Impo
     return plan_with(path, uri, ImportOptions(**options))
 
 
-def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
+def plan_with(path: str, uri: str, options: ImportOptions, *, catch_up: bool = False) -> ImportPlan:
     address, location = import_target(path, uri)
     options.check_engine()
     reader = FileTxnLogReader(location, options.storage_for(location))
     made = make_plan(reader, address, location, options)
-    made = replace(made, note=_before(Database.open(address), made.table, location))
+    known = _before(Database.open(address), made.table, location, catch_up=catch_up)
+    made = replace(made, note=known)
     if made.num_files > _COUNTED_EXACTLY or made.tail_bytes > _COUNTED_EXACTLY * JSON_PER_ACTION:
         return made
     allowed = TablePaths(location, get_config().catalog.allow_outside_paths, address.table)
@@ -103,8 +105,8 @@ def plan_with(path: str, uri: str, options: ImportOptions) -> ImportPlan:
     return replace(made, num_files=len(sizes), size_bytes=sum(sizes), exact=True)
 
 
-def _before(database: Database, name: str, location: str) -> str | None:
-    """What the catalog has of the table already; an error if another table has the name or location."""
+def _before(database: Database, name: str, location: str, *, catch_up: bool) -> str | None:
+    """What the catalog has of the table already; the errors are those of the import itself."""
     try:
         table = registry.find(database, name)
     except CatalogNotFoundError:
@@ -114,7 +116,20 @@ def _before(database: Database, name: str, location: str) -> str | None:
         begun = imports.find_open(database, name, location) is not None
         return "an import was begun and is not finished: it would be resumed" if begun else None
     registry.require_location(table, location)
-    return f"it was imported before, and is at version {table.head.version}; --catch-up imports the rest"
+    if catch_up:
+        return f"it is at version {table.head.version}: only later commits would be imported"
+    raise imported_before(table)
+
+
+def imported_before(table: Table) -> TableExistsError:
+    return TableExistsError(
+        f"{table.name!r} was imported before, and is at version {table.head.version}",
+        table=table.name,
+        version=table.head.version,
+        suggestion="catch_up=True imports the commits made since; rollback_import undoes the import",
+        command="--catch-up imports the commits made since; "
+        f"`deltasql import --undo {table.name}` undoes the import",
+    )
 
 
 def make_plan(
