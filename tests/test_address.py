@@ -20,7 +20,7 @@ from deltalakedb.address import (
     parse_address,
     validate_table_name,
 )
-from deltalakedb.exceptions import AddressError, DeltaError
+from deltalakedb.exceptions import AddressError, DeltaError, InvalidArgumentError
 from deltalakedb.redaction import Secret, redact
 
 PG = "deltasql://postgres/"
@@ -124,6 +124,18 @@ def test_a_postgres_table_may_stand_in_the_query() -> None:
     assert parse_address(PG + "lake/meta/t?table=t") == parse_address(PG + "lake/meta/t")
     with pytest.raises(AddressError, match="two different tables"):
         parse_address(PG + "lake/meta/t?table=u")
+
+
+def test_a_table_and_a_catalog_are_not_taken_for_each_other() -> None:
+    table = parse_address(PG + "u:s3cret@h/lake/meta/t")
+    assert table.require_table() == "t"
+    assert table.catalog.require_catalog() == table.catalog
+    with pytest.raises(AddressError, match="Expected the address of a table, got that of a catalog"):
+        table.catalog.require_table()
+    with pytest.raises(InvalidArgumentError, match="is a table's address, not a catalog's") as caught:
+        table.require_catalog()
+    assert caught.value.suggestion == f"use {table.catalog.to_uri()}"
+    assert "s3cret" not in str(caught.value)
 
 
 def test_a_remote_postgres_is_reached_by_verified_tls_unless_told_otherwise(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast, get_args
 from urllib.parse import quote, unquote_to_bytes
 
-from deltalakedb.exceptions import AddressError
+from deltalakedb.exceptions import AddressError, InvalidArgumentError
 from deltalakedb.redaction import MASK, Secret
 
 if TYPE_CHECKING:
@@ -79,6 +79,15 @@ class Address:
                 suggestion="add /NAME" if self.engine == "postgres" else "add ?table=NAME",
             )
         return self.table
+
+    def require_catalog(self) -> Address:
+        """The address itself; InvalidArgumentError if it is that of a table."""
+        if self.is_table:
+            raise InvalidArgumentError(
+                f"{self.to_uri()} is a table's address, not a catalog's",
+                suggestion=f"use {self.catalog.to_uri()}",
+            )
+        return self
 
     def with_table(self, name: str, *, location: str | None = None) -> Address:
         """The address of a table in the same catalog."""

@@ -94,13 +94,7 @@ class Catalog:
     def __init__(
         self, uri: str | Address, *, config: Config | Mapping[str, Any] | None = None, create: bool = False
     ) -> None:
-        address = parse_address(uri).absolute()
-        if address.is_table:
-            raise InvalidArgumentError(
-                f"{address.to_uri()} is a table's address, not a catalog's",
-                suggestion=f"use {address.catalog.to_uri()}, or open the table with DeltaTable(…)",
-            )
-        self._address = address
+        self._address = address = parse_address(uri).absolute().require_catalog()
         self._database = Database.open(address, as_config(config))
         try:
             self._database.ensure(create=create)

@@ -193,13 +193,13 @@ _lock = threading.Lock()
 
 def _in_process(address: Address, tables: Mapping[str, str]) -> tuple[str, Path]:
     """The URL and the token's file of this process's service for a catalog, which is started if need be."""
-    if address.is_table:
-        raise InvalidArgumentError(
-            f"{address.to_uri()} is a table's address, not a catalog's",
-            suggestion=f"use {address.catalog.to_uri()}",
-        )
     config = get_config()
-    key = (os.getpid(), address.resolved(), config.fingerprint(), tuple(sorted(tables.items())))
+    key = (
+        os.getpid(),
+        address.require_catalog().resolved(),
+        config.fingerprint(),
+        tuple(sorted(tables.items())),
+    )
     with _lock:
         if (found := _running.get(key)) is None:
             # a wrong address must not become an empty catalog

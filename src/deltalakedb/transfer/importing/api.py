@@ -32,7 +32,7 @@ from deltalakedb.metastore import imports, leases, outbox, registry
 from deltalakedb.metastore.database import Database
 from deltalakedb.mirror import drift
 from deltalakedb.settings import get_config
-from deltalakedb.storage.store import RealPlaces, local_path, open_store
+from deltalakedb.storage.store import LinkResolver, local_path, open_store
 from deltalakedb.table.locations import SAFE_IN_URLS, normal_location
 from deltalakedb.transfer.importing.options import (
     EngineOptions,
@@ -290,11 +290,7 @@ def import_tables(
         True
     """
     began = time.perf_counter()
-    address = parse_address(uri)
-    if address.table is not None:
-        raise InvalidArgumentError(
-            f"{address.to_uri()} is a table's address, not a catalog's", suggestion="leave the table out"
-        )
+    address = parse_address(uri).require_catalog()
     workers = get_config().import_.parallel if parallel is None else parallel
     require_at_least(1, "parallel", workers)
     stopped = threading.Event()
@@ -365,11 +361,11 @@ def _listed(source: Mapping[str, str]) -> list[Found]:
     """The tables of a list, by name; two with the same location get an error."""
     found: list[Found] = []
     names: dict[str, str] = {}
-    real = RealPlaces()
+    links = LinkResolver()
     for name, path in sorted(source.items()):
         try:
             location = normal_location(path)
-            other = names.setdefault(real.of(location), validate_table_name(name))
+            other = names.setdefault(links.resolve(location), validate_table_name(name))
         except DeltaSqlError as error:
             found.append(Found(path, name, error))
             continue
@@ -400,8 +396,8 @@ def discover(
     place = normal_location(root)
     local = local_path(place)
     below = _walk(local) if local is not None else _in_bucket(place, storage_options)
-    real = RealPlaces()
-    there = {real.of(k.path): k for k in known}
+    links = LinkResolver()
+    there = {links.resolve(k.path): k for k in known}
     found, taken = [], {k.name: k.path for k in there.values()}
     for part in sorted(below):
         # an object's name is spelled in a URL as the catalog keeps it
@@ -409,7 +405,7 @@ def discover(
         path = f"{place}/{spelled}" if part else place
         own = part.replace("/", ".") if part else place.rstrip("/").rpartition("/")[2]
         name = f"{namespace}.{own}" if namespace else own
-        found.append(there.get(real.of(path)) or Found(path, name))
+        found.append(there.get(links.resolve(path)) or Found(path, name))
     owners = Counter(one.name for one in found)
     return [replace(one, error=_name_error(one, owners, taken)) for one in found]
 
