@@ -61,7 +61,7 @@ def test_the_newest_checkpoint_not_after_the_version_is_the_base(tmp_path: Path)
 def test_commits_before_a_checkpoint_may_be_gone(tmp_path: Path) -> None:
     listing = listed(tmp_path, *commits(4, 6, 7), names.checkpoint_path(5))
     assert listing.versions == (5, 6, 7)
-    assert not listing.has(4)
+    assert not listing.can_rebuild(4)
     with pytest.raises(LogGapError, match="lacks version 0"):
         listing.plan(4)
 

@@ -39,7 +39,7 @@ def haunted(catalog_uri: str, catalog: Catalog, root: Path, tmp_path: Path) -> P
 @pytest.fixture
 def a_day_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if a day had passed since a file was touched: nobody can set that time back."""
-    monkeypatch.setattr(cleanup, "UNFINISHED_GRACE_MS", -60_000)
+    monkeypatch.setattr(cleanup, "TEMPORARY_GRACE_MS", -60_000)
 
 
 def test_a_young_one_may_have_a_writer_and_stays(catalog: Catalog, haunted: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_young_one_may_have_a_writer_and_stays(catalog: Catalog, haunted: Path
     assert catalog.mirror.clean("t").delete == ()
     assert catalog.gc("t", older_than_hours=0)[0].files == ()
     assert len(unfinished(haunted)) == 1
-    assert [m.name for m in open_store(haunted).unfinished("_delta_log")] == unfinished(haunted)
+    assert [m.name for m in open_store(haunted).temporary_files("_delta_log")] == unfinished(haunted)
     assert not any(m.name.endswith(".tmp") for m in open_store(haunted).list("_delta_log"))
 
 

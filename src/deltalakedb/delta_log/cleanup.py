@@ -24,8 +24,8 @@ _LOG_RETENTION = ("delta.logRetentionDuration", 30 * DAY_MS)
 FILE_RETENTION = ("delta.deletedFileRetentionDuration", 7 * DAY_MS)
 #: a sidecar is written before the checkpoint that names it, so a young one may be about to be named
 SIDECAR_GRACE_MS = DAY_MS
-#: an unfinished file that has not changed for so long has no writer any more
-UNFINISHED_GRACE_MS = DAY_MS
+#: a temporary file that has not changed for so long has no writer any more
+TEMPORARY_GRACE_MS = DAY_MS
 #: folders that publishers write to
 _WRITTEN = (LOG_FOLDER, SIDECAR_FOLDER, TRANSACTION_FOLDER)
 
@@ -125,7 +125,7 @@ def clean_log(
     for meta in () if dry_run else plan.delete:
         store.delete(meta.path)
         failpoint("cleanup.between_files")
-    more = sweep(store, now_ms=now_ms, dry_run=dry_run)
+    more = delete_temporary_files(store, now_ms=now_ms, dry_run=dry_run)
     if plan.checkpoint is not None:
         gone = {meta.path for meta in plan.delete}
         sidecars = tuple(_unreferenced_sidecars(store, now_ms - max(retention, SIDECAR_GRACE_MS), gone))
@@ -135,12 +135,12 @@ def clean_log(
     return replace(plan, delete=plan.delete + more)
 
 
-def sweep(
+def delete_temporary_files(
     store: Store, *, now_ms: int, older_than_ms: int = 0, dry_run: bool = False
 ) -> tuple[ObjectMeta, ...]:
     """Delete temporary files of dead writers, which have not changed for a day or for a longer given time."""
-    before = now_ms - max(UNFINISHED_GRACE_MS, older_than_ms)
-    dead = tuple(m for folder in _WRITTEN for m in store.unfinished(folder) if m.modified_ms < before)
+    before = now_ms - max(TEMPORARY_GRACE_MS, older_than_ms)
+    dead = tuple(m for folder in _WRITTEN for m in store.temporary_files(folder) if m.modified_ms < before)
     if not dry_run:
         store.delete_all(meta.path for meta in dead)
     return dead

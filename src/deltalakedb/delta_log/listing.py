@@ -59,10 +59,10 @@ class LogListing:
     @cached_property
     def versions(self) -> tuple[int, ...]:
         """All versions that can be rebuilt, ascending."""
-        return tuple(sorted(v for v in self._reached if v in self.commits or v in self.checkpoints))
+        return tuple(sorted(v for v in self._rebuildable if v in self.commits or v in self.checkpoints))
 
-    def has(self, version: int) -> bool:
-        return version in self._reached and (version in self.commits or version in self.checkpoints)
+    def can_rebuild(self, version: int) -> bool:
+        return version in self._rebuildable and (version in self.commits or version in self.checkpoints)
 
     def plans(self, version: int) -> Iterator[Plan]:
         """The ways to rebuild a version, the one with the newest checkpoint first; LogGapError if none."""
@@ -74,7 +74,7 @@ class LogListing:
                     found = True
                     yield Plan(version, checkpoint, files)
         if not found:
-            missing = max(v for v in self._reached if v <= version) + 1
+            missing = max(v for v in self._rebuildable if v <= version) + 1
             raise LogGapError(
                 f"version {version} cannot be rebuilt: the log lacks version {missing}",
                 version=version,
@@ -88,13 +88,13 @@ class LogListing:
         """The JSON files that lead from one version (-1: nothing) to another; None if one is missing."""
         at, files = version, []
         while at > base:
-            if at in self.commits and (at - 1 == base or at - 1 in self._reached):
+            if at in self.commits and (at - 1 == base or at - 1 in self._rebuildable):
                 files.append(self.commits[at])
                 at -= 1
                 continue
             # of several compacted files the longest saves the most reads
             for start, meta in sorted(self.compacted.get(at, ()), key=lambda pair: pair[0]):
-                if start > base and (start - 1 == base or start - 1 in self._reached):
+                if start > base and (start - 1 == base or start - 1 in self._rebuildable):
                     files.append(meta)
                     at = start - 1
                     break
@@ -122,7 +122,7 @@ class LogListing:
         return times
 
     @cached_property
-    def _reached(self) -> frozenset[int]:
+    def _rebuildable(self) -> frozenset[int]:
         """-1, the state before the first commit, and all versions that files lead to."""
         reached = {-1}
         for v in sorted({*self.commits, *self.compacted, *self.checkpoints}):

@@ -201,10 +201,10 @@ class FileTxnLogReader(LogFolder, TxnLogReader):
     def _rebuildable(self, version: int | None) -> tuple[LogListing, int]:
         """The listing, and the version (None: the newest), which can be rebuilt from it."""
         listing = self._listing
-        if version is None or not listing.has(version):
+        if version is None or not listing.can_rebuild(version):
             listing = self._current()
         wanted = listing.latest if version is None else version
-        if listing.has(wanted):
+        if listing.can_rebuild(wanted):
             return listing, wanted
         first, last = next(iter(listing.versions), None), listing.latest
         with self._error_context(wanted):

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from deltalakedb import telemetry
 from deltalakedb.delta_log.checkpoint_writer import CheckpointContent, write_checkpoint
-from deltalakedb.delta_log.cleanup import FILE_RETENTION, CleanupPlan, clean_log, retention_ms, sweep
+from deltalakedb.delta_log.cleanup import (
+    FILE_RETENTION,
+    CleanupPlan,
+    clean_log,
+    delete_temporary_files,
+    retention_ms,
+)
 from deltalakedb.delta_log.listing import list_log
 from deltalakedb.delta_log.names import TRANSACTION_FOLDER, manifest_path
 from deltalakedb.delta_log.optional_files import (
@@ -102,8 +108,8 @@ def checkpoint(
             write_checksum(store, version, _checksum(database, name, version))
     telemetry.emit("checkpoint_age_versions", table.head.version - version, table=name)
     try:
-        if sweep(store, now_ms=database_now(database), dry_run=True):
-            sweep(store, now_ms=_checked_now(database, name, store))
+        if delete_temporary_files(store, now_ms=database_now(database), dry_run=True):
+            delete_temporary_files(store, now_ms=_checked_now(database, name, store))
     except DeltaSqlError as error:
         logger.info("files that dead publishers left of %s stay: %s", name, error.message)
     return written

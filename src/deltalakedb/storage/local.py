@@ -380,7 +380,7 @@ class LocalStore(Store):
             return sorted(e.name for e in os.scandir(self._root) if e.is_dir(follow_symlinks=False))
         return []
 
-    def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
+    def temporary_files(self, prefix: str = "") -> Iterator[ObjectMeta]:
         folder, names = self._folder(prefix), list[str]()
         with translated("list", folder), contextlib.suppress(FileNotFoundError):
             names = sorted(e.name for e in os.scandir(folder) if is_temporary(e.name))

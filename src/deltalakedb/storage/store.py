@@ -73,7 +73,7 @@ class Store(Protocol):
     def folders(self) -> Sequence[str]:
         """The names of the folders right below the root, sorted; links to folders are left out."""
 
-    def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:  # noqa: ARG002
+    def temporary_files(self, prefix: str = "") -> Iterator[ObjectMeta]:  # noqa: ARG002
         """Temporary files of writers in a folder, with the time of their last change; `list` omits them."""
         return iter(())
 
@@ -206,13 +206,13 @@ def checked_path(path: str) -> str:
     return path
 
 
-class RealPlaces:
-    """Resolves symbolic links in local locations; the folders above them are resolved once."""
+class LinkResolver:
+    """Resolves symbolic links in local locations, those of the folders above them once."""
 
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
 
-    def of(self, location: str) -> str:
+    def resolve(self, location: str) -> str:
         """The location without links; the URL of an object store and a missing folder stay as they are."""
         above, name = os.path.split(location)
         if not location.startswith(os.sep) or not name:
@@ -225,4 +225,4 @@ class RealPlaces:
 
 
 def real_location(location: str) -> str:
-    return RealPlaces().of(location)
+    return LinkResolver().resolve(location)

@@ -15,7 +15,7 @@ from deltalakedb.metastore import commits, files, snapshots
 from deltalakedb.protocol.actions import Cdc, DeletionVector, decode_commit
 from deltalakedb.protocol.dv import dv_path
 from deltalakedb.protocol.paths import file_below
-from deltalakedb.storage.store import ObjectMeta, RealPlaces, is_local, open_store
+from deltalakedb.storage.store import LinkResolver, ObjectMeta, is_local, open_store
 from deltalakedb.table.sources import Source, SqlSource
 
 if TYPE_CHECKING:
@@ -164,9 +164,9 @@ def _foreign_places(database: Database, table: Table) -> tuple[str, ...]:
         places = [f"{row[0]}/" for row in session.rows(database.sql("tables", "locations"))]
     if (file := database.address.resolved().path) is not None:
         places.append(file)  # and what begins like it: its log and its locks
-    real = RealPlaces()
-    root = f"{real.of(table.location).rstrip('/')}/"
-    found = (real.of(place.rstrip("/")) + "/" * place.endswith("/") for place in places)
+    links = LinkResolver()
+    root = f"{links.resolve(table.location).rstrip('/')}/"
+    found = (links.resolve(place.rstrip("/")) + "/" * place.endswith("/") for place in places)
     return tuple(place[len(root) :] for place in found if place.startswith(root) and place != root)
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalakedb.coordinator.coordinator import Coordinator
-from deltalakedb.delta_log.cleanup import FILE_RETENTION, retention_ms, sweep
+from deltalakedb.delta_log.cleanup import FILE_RETENTION, delete_temporary_files, retention_ms
 from deltalakedb.exceptions import (
     ArgumentTypeError,
     ConflictError,
@@ -356,7 +356,7 @@ def collect(
             store.delete(path)
         for folder in dead:
             remove_folder(folder.path)
-    unfinished = sweep(store, now_ms=now, older_than_ms=age, dry_run=dry_run)
+    unfinished = delete_temporary_files(store, now_ms=now, older_than_ms=age, dry_run=dry_run)
     return Garbage(
         name,
         tuple(meta.path for meta in (*strangers.values(), *unfinished)),

@@ -269,6 +269,6 @@ def _first(listing: LogListing, newest: int, history: str) -> int:
     if history == "checkpoint" and plan.checkpoint is not None and listing.commits.keys() >= after_base:
         return plan.base
     first = newest
-    while listing.has(first - 1) and first in listing.commits:
+    while listing.can_rebuild(first - 1) and first in listing.commits:
         first -= 1
     return first

@@ -522,7 +522,9 @@ class _EveryVersion:
         self._first, self._until = subject.first_version, subject.version
         #: the oldest version after which the log has every commit
         self.since = self._until
-        while self.since > self._first and self.since in listing.commits and listing.has(self.since - 1):
+        while (
+            self.since > self._first and self.since in listing.commits and listing.can_rebuild(self.since - 1)
+        ):
             self.since -= 1
         self._from_nothing = self.since == 0 and 0 in listing.commits
 
