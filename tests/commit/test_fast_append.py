@@ -42,12 +42,8 @@ _TABLES = {
     "dl_audit": "table_id = ? AND version = 2",
 }
 _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 ORDER BY 1"
-
-
-@pytest.fixture(autouse=True)
-def _on_a_server(engine_name: str) -> None:
-    if engine_name != "postgres":
-        pytest.skip("only a server is asked by one statement")
+#: only a server is asked by one statement
+pytestmark = pytest.mark.parametrize("engine_name", ["postgres"])
 
 
 @pytest.fixture

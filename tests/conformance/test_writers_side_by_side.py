@@ -113,9 +113,9 @@ def go(process: Any) -> None:
     process.stdin.flush()
 
 
-def test_processes_append_side_by_side(table_uri: TableUri, engine_name: str) -> None:
-    if engine_name == "duckdb":
-        pytest.skip("DuckDB lets one process in at a time: see the test in which they take turns")
+# DuckDB lets one process in at a time: see the test in which they take turns
+@pytest.mark.parametrize("engine_name", ["sqlite", "postgres"])
+def test_processes_append_side_by_side(table_uri: TableUri) -> None:
     uri = table_uri("t")
     write_deltalake(uri, ids(0))
     children = [child(APPEND, uri, str(1 + 10 * number), "10") for number in range(3)]
@@ -155,9 +155,7 @@ HOLD = """
 
 
 @pytest.fixture
-def holder(catalog_uri: str, engine_name: str) -> Iterator[Callable[[], Any]]:
-    if engine_name != "duckdb":
-        pytest.skip("only DuckDB's file can be held by another process")
+def holder(catalog_uri: str) -> Iterator[Callable[[], Any]]:
     started: list[Any] = []
 
     def hold() -> Any:
@@ -173,6 +171,8 @@ def holder(catalog_uri: str, engine_name: str) -> Iterator[Callable[[], Any]]:
         process.communicate()
 
 
+# only DuckDB's file can be held by another process
+@pytest.mark.parametrize("engine_name", ["duckdb"])
 def test_a_held_duckdb_file_names_its_holder(
     catalog_uri: str, table_uri: TableUri, holder: Callable[[], Any]
 ) -> None:

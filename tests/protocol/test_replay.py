@@ -123,12 +123,21 @@ def test_a_log_without_protocol_or_metadata_is_no_table(actions: list[Action], m
     assert caught.value.suggestion
 
 
-@pytest.mark.parametrize("table", golden_params())
+def readable_from_the_start() -> list[Any]:
+    """The golden tables whose logs begin with readable commits."""
+
+    def begins(table: GoldenTable | None) -> bool:
+        if table is None:  # the one skipped case that says why there are none
+            return True
+        return table.truth["expect"] == "ok" and (table.path / "_delta_log" / f"{0:020}.json").exists()
+
+    return [param for param in golden_params() if begins(param.values[0])]
+
+
+@pytest.mark.parametrize("table", readable_from_the_start())
 def test_real_commits_replay_to_the_truth(table: GoldenTable) -> None:
     truth: dict[str, Any] = table.truth.get("versions", {})
     log = table.path / "_delta_log"
-    if table.truth["expect"] != "ok" or not (log / f"{0:020}.json").exists():
-        pytest.skip("this log does not begin with readable commits")
     state = Replay()
     seen = 0
     for version in range(table.truth["latest"] + 1):

@@ -13,6 +13,7 @@ from deltalakedb import Catalog, DeltaTable, QueryBuilder, open_log, write_delta
 from deltalakedb.delta_log import FileTxnLogReader
 from deltalakedb.protocol.actions import Add, Cdc, decode_commit
 from deltalakedb.protocol.paths import decode_path
+from support.catalogs import ENGINES
 from support.lake import every_type, ids, ids_of
 from support.places import Place
 
@@ -94,11 +95,15 @@ def address(catalog_uri: str, name: str, place: Place) -> str:
     return f"{catalog_uri}?table={name}&location={place.at(name)}"
 
 
+# the other engines run this body in the bucket only: local disk is their own suite's
+@pytest.mark.parametrize(
+    ("engine_name", "place"),
+    [("sqlite", "folder"), *((engine, "bucket") for engine in ENGINES)],
+    indirect=["place"],
+)
 def test_every_operation_does_what_stock_does_on_a_plain_table(
-    catalog_uri: str, place: Place, engine_name: str, tmp_path: Path
+    catalog_uri: str, place: Place, tmp_path: Path
 ) -> None:
-    if engine_name != "sqlite" and not place.is_remote:
-        pytest.skip("the other engines run this body in the bucket only: local disk is their own suite's")
     operate_as_stock(catalog_uri, place, tmp_path)
 
 
