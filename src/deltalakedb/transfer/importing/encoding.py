@@ -109,15 +109,14 @@ def add_usual_files(
 def _usual_columns(adds: pa.StructArray) -> dict[str, pa.Array]:
     """The fields of usual adds as columns of `dl_files`, and their statistics."""
     many = len(adds)
+    stats = adds.field("stats") if _has(adds, "stats") else pa.nulls(many)
     return {
         "size": adds.field("size").cast(pa.int64()),
         "modification_time": adds.field("modificationTime").cast(pa.int64()),
         "path": adds.field("path").cast(pa.string()),
         "dv_id": pa.repeat(pa.scalar(""), many),
         "partition_values": partition_texts(adds.field("partitionValues")),
-        "stats": adds.field("stats").cast(pa.string())
-        if _has(adds, "stats")
-        else pa.nulls(many, pa.string()),
+        "stats": stats.cast(pa.string()),
     }
 
 
