@@ -529,7 +529,7 @@ class Catalog:
         unset_properties: Sequence[str] = (),
         description: str | None = None,
     ) -> Committed | None:
-        """Change columns, constraints, properties and the description of a table, all of it or nothing.
+        """Change columns, constraints, properties and the description of a table, all in one commit.
 
         ``DeltaTable.alter`` has the same changes one by one, each in a commit of its own.
 

@@ -160,7 +160,7 @@ def alter(
     unset: tuple[str, ...],
     description: str | None,
 ) -> None:
-    """Change columns, constraints, properties and the description of a table, all in one transaction.
+    """Change columns, constraints, properties and the description of a table, all in one commit.
 
     New columns are null in existing rows. A new constraint is checked against all rows first. Properties that
     begin with delta. must be known ones; others are yours. Types are those of `deltasql create`.
