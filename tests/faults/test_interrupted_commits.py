@@ -87,9 +87,10 @@ def operate(uri: str, operation: str, handler: str, marker: str) -> dict[str, An
     _marker.append(marker)
     signal.signal(signal.SIGINT, HANDLERS[handler])
     signal.signal(signal.SIGALRM, HANDLERS[handler])
-    connect, acquire = sqlite3.connect, DuckdbEngine._acquire
+    connect, acquire, small = sqlite3.connect, DuckdbEngine._acquire, DuckdbEngine._small_cursor
     sqlite3.connect = lambda *a, **o: connect(*a, **o, factory=Interrupted)  # type: ignore[assignment]
     DuckdbEngine._acquire = lambda self: InterruptedCursor(acquire(self))  # type: ignore[assignment, method-assign, return-value]
+    DuckdbEngine._small_cursor = lambda self, root: InterruptedCursor(small(self, root))  # type: ignore[assignment, method-assign, return-value]
     catalog = Catalog(uri)
     try:
         if operation == "append":

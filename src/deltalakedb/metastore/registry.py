@@ -282,7 +282,7 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
         session.set_clock(max(clocks))
     out, postponed = {}, session.engine.postponed()
     for table_id, (*columns, published, published_all, paused, _) in found.items():
-        if (note := postponed.get(table_id)) is not None and note.oldest <= published + 1:
+        if (note := postponed.get(table_id)) is not None and published_all == published >= note.oldest - 1:
             published = published_all = max(published, note.newest)
         table = table_from_row((table_id, *columns[: TABLE_COLUMNS - 2], published))
         head = (*columns[TABLE_COLUMNS - 2 :], published_all, paused)

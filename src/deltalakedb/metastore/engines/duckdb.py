@@ -566,7 +566,7 @@ class DuckdbEngine(FileEngine):
             unchanged = False
             try:
                 if small and self._root is not None:
-                    cursor = self._kept or self._keep(self._root)
+                    self._kept = cursor = self._kept or self._small_cursor(self._root)
                 with self._transaction(cursor, "BEGIN TRANSACTION"):
                     session = DuckdbSession(self, cursor, defers=True, optimizes=not small)
                     yield session
@@ -578,11 +578,11 @@ class DuckdbEngine(FileEngine):
                 self._writer = None
                 self._turn.release()
 
-    def _keep(self, root: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-        """A cursor for small statements, which stays open as long as the file."""
-        self._kept = root.cursor()
-        self._kept.execute("PRAGMA disable_optimizer")
-        return self._kept
+    def _small_cursor(self, root: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+        """A cursor for small statements."""
+        cursor = root.cursor()
+        cursor.execute("PRAGMA disable_optimizer")
+        return cursor
 
     def _drop_kept(self) -> None:
         if self._kept is not None:

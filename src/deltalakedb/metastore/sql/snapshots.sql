@@ -45,8 +45,11 @@ SELECT h.table_id, {locked} FROM dl_heads h WHERE h.table_id IN (??);
 
 -- name: lock publishing
 -- only: duckdb
--- its one process records published versions in the same transaction as the newest of them: none before that waits
-SELECT m.table_id, m.published_version, m.published_version,
+-- versions above the newest recorded one may be postponed notes of this process
+SELECT m.table_id, m.published_version,
+       CASE WHEN EXISTS (SELECT 1 FROM dl_outbox o WHERE o.table_id = m.table_id AND o.version <= m.published_version
+                         AND o.state <> 'published') THEN -1
+            ELSE m.published_version END,
        m.paused OR EXISTS (SELECT 1 FROM dl_settings s WHERE s.name = 'mirror.paused'), NULL
 FROM dl_mirror m WHERE m.table_id IN (??);
 
