@@ -101,7 +101,7 @@ def test_the_digest_is_the_same_however_the_commits_after_a_checkpoint_are_read(
                 patched.setattr(commit_file, name, value)
             # several tasks
             patched.setattr(import_engine, "WINDOW", 5)
-            patched.setattr(import_engine, "_WINDOWS_HASHED", 2)
+            patched.setattr(import_engine, "_MOST_WINDOWS", 2)
             found = SparkEngine(spark).log_digest(reader, 7, tick=lambda: None)
         assert found is not None
         assert (found.num_files, found.hex()) == (40, wanted.hex()), way

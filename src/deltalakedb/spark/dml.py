@@ -21,6 +21,7 @@ from deltalakedb.spark.expressions import (
     target_condition,
 )
 from deltalakedb.spark.scratch import candidates, open_for_write, run_on_scratch
+from deltalakedb.spark.sessions import is_connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -157,7 +158,7 @@ def _execute(
         try:
             by_columns(delta.DeltaTable.forPath(spark, folder))
         except require("pyspark.errors", "spark", "Spark").PySparkException as error:
-            if not type(spark).__module__.startswith("pyspark.sql.connect") or "extension" not in str(error):
+            if not is_connect(spark) or "extension" not in str(error):
                 raise
             raise UnsupportedOperationError(
                 "over Spark Connect, expressions that are Columns need a server with Delta's own plugin",

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from deltalakedb.protocol.digest import FileDigest
 from deltalakedb.settings import Config, get_config, use_config
 from deltalakedb.spark.jobs import run_tasks, split_rows, windows_of
 from deltalakedb.spark.scratch import spark_path
-from deltalakedb.spark.sessions import check_delta
+from deltalakedb.spark.sessions import check_delta, num_cores
 from deltalakedb.transfer.importing.encoding import Layout, ahead, prepare, prepare_tail, write_window
 from deltalakedb.transfer.importing.loader import (
     Batch,
@@ -52,15 +53,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: windows of one task; a task that begins inside a row group reads it from its beginning
-_WINDOWS_PER_TASK: Final = 4
-#: the same if the driver writes; and the number of such tasks in successive jobs, few at first
+#: the most windows of one task, if there are more than each core can have one task of
+_MOST_WINDOWS: Final = 32
+#: windows of a task if the driver writes; and the number of such tasks in successive jobs, few at first
 _WINDOWS_SENT: Final = 2
 _TASKS_PER_JOB: Final = (2, 3, 4)
 #: executors parse the commits after the checkpoint if they have at least so many bytes
 _LONG_TAIL: Final = 16 * 1024 * 1024
-#: windows of a checkpoint that one task hashes for a digest
-_WINDOWS_HASHED: Final = 16
 #: batches of commits that one job prepares
 _BATCHES_PER_JOB: Final = 4
 #: databases that many processes can write to
@@ -112,7 +111,7 @@ class SparkEngine:
             return None  # the driver meets the same error, and reports it or reads an older checkpoint
         if not self._always and scan.rows < config.batch_size:
             return None
-        ranges = split_rows(scan.rows, WINDOW, _WINDOWS_HASHED)
+        ranges = split_rows(scan.rows, WINDOW, self._windows_per_task(scan.rows, WINDOW))
         touched = frozenset(tail.files.keys() | tail.tombstones.keys())
 
         def digest(number: int) -> Iterator[FileDigest]:
@@ -153,8 +152,9 @@ class SparkEngine:
         begun = {r.begins for r in done if r.kind == "base" and r.ends >= r.begins}
         address = task.database.address
         here = address.engine not in _SHARED or task.rate_limit > 0
-        windows = _WINDOWS_SENT if here else _WINDOWS_PER_TASK
-        ranges = split_rows(scan.rows, task.plan.batch_size, windows, begun)
+        size = task.plan.batch_size
+        windows = _WINDOWS_SENT if here else self._windows_per_task(scan.rows, size)
+        ranges = split_rows(scan.rows, size, windows, begun)
         if not ranges:
             return
         job = _Job(scan, ranges, task.plan, task.layout(), address, get_config(), task.row, task.lease)
@@ -162,6 +162,10 @@ class SparkEngine:
         total = task.plan.base_rows + task.plan.version - task.plan.first_version
         pace = Pace(task, total, rows, sum(r.actions for r in done))
         (self._through_driver if here else self._by_executors)(task, job, pace)
+
+    def _windows_per_task(self, rows: int, size: int) -> int:
+        """As many as give each core one task: one that begins inside a row group reads it from its start."""
+        return min(_MOST_WINDOWS, ceil(rows / size / num_cores(self._spark)))
 
     def _by_executors(self, task: LoadTask, job: _Job, pace: Pace) -> None:
         """Executors write: each batch in a transaction with its receipt."""

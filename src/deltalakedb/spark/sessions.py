@@ -49,6 +49,8 @@ _MASTER: Final = re.compile(
 _ENDPOINT: Final = re.compile(r"\[?(?P<host>[^\[\]]+)\]?:(?P<port>\d{1,5})")
 _MASTERS: Final = "use local[*], spark://host:port, yarn or k8s://…"
 _CONNECT_PORT: Final = "spark.connect.grpc.binding.port"
+#: tasks that a Spark Connect server is assumed to run at the same time
+_CORES_OF_SERVER: Final = 8
 #: what PySpark's own sessions set, so that stopping the session stops the server with it
 _CONNECT_MARKS: Final = ("SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
@@ -249,6 +251,16 @@ def delta_settings(chosen: dict[str, str]) -> dict[str, str]:
 def with_items(listed: str | None, *more: str) -> str:
     """A setting that is a list, with more items."""
     return ",".join(dict.fromkeys(item for item in (*(listed or "").split(","), *more) if item))
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is a client of a Spark Connect server."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def num_cores(spark: SparkSession) -> int:
+    """How many tasks run at the same time; a client of a server cannot know it, and assumes a few."""
+    return _CORES_OF_SERVER if is_connect(spark) else int(spark.sparkContext.defaultParallelism)
 
 
 def check_delta(made: SparkSession) -> None:

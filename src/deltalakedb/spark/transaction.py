@@ -14,7 +14,7 @@ from deltalakedb.metastore.outbox import members
 from deltalakedb.spark import dml, maintenance
 from deltalakedb.spark.expressions import condition_of
 from deltalakedb.spark.scratch import other_query, read_files
-from deltalakedb.spark.sessions import check_delta
+from deltalakedb.spark.sessions import check_delta, is_connect
 from deltalakedb.spark.writer import CREATE_OPTIONS, Mode, WriteRequest
 from deltalakedb.table.handle import require_handle, warn_nothing_written
 
@@ -202,7 +202,7 @@ def _transaction_id(app_id: str, query: str | None, batch_id: int) -> str:
 
 def _query_of(spark: SparkSession) -> tuple[str | None, str | None]:
     """The id of the query that calls, and of its start; None over Spark Connect, or if no query calls."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_connect(spark):
         return None, None
     context = spark.sparkContext
     return context.getLocalProperty(_QUERY), context.getLocalProperty(_RUN)
