@@ -157,7 +157,8 @@ class SparkEngine:
         ranges = split_rows(scan.rows, size, windows, begun)
         if not ranges:
             return
-        job = _Job(scan, ranges, task.plan, task.layout(), address, get_config(), task.row, task.lease)
+        layout, config = task.layout(), get_config()
+        job = _Job(scan, ranges, task.plan, layout, address, config, task.row, task.lease, task.proves)
         rows = sum(r.ends - r.begins + 1 for r in done if r.kind == "base")
         total = task.plan.base_rows + task.plan.version - task.plan.first_version
         pace = Pace(task, total, rows, sum(r.actions for r in done))
@@ -244,11 +245,12 @@ class _Job:
     config: Config
     row: ImportRow
     lease: Lease
+    proves: bool
 
     def prepared(self, first: int, number: int) -> Iterator[PreparedWindow]:
         """The windows of a range, counted from the first one of the job, as rows of the catalog."""
         for window in windows_of(self.checkpoint, self.ranges[first + number], self.plan.batch_size):
-            yield prepare(window, self.plan.first_version, self.layout)
+            yield prepare(window, self.plan.first_version, self.layout, proves=self.proves)
 
     def write(self, number: int) -> Iterator[int]:
         """Write the windows of a range, each once even if Spark runs the task twice."""
@@ -271,7 +273,8 @@ class _Job:
             batch.counts, batch.actions = write_window(
                 session, self.row.table_id, self.plan.first_version, window
             )
-            imports.write_claimed_receipt(session, self.row.import_id, batch.receipt(session))
+            receipt = batch.receipt(session)
+            imports.write_claimed_receipt(session, self.row.import_id, receipt, batch.proof)
             failpoint("import.batch_written")
             imports.check_lease(session, self.lease)
         failpoint("import.batch_done")
