@@ -121,6 +121,8 @@ def test_every_batch_has_one_effect_though_tasks_run_twice(
         monkeypatch.setattr(
             import_engine, "split_rows", lambda *args: [s for s in real(*args) for _ in range(2)]
         )
+    for reader, name in ((SparkEngine, "log_digest"), (LogReplay, "digest")):
+        monkeypatch.setattr(reader, name, lambda *_, **__: pytest.fail("the log was read again"))
     done = by_spark(source, uri, spark, rate_limit=0)
     assert (done.digest, contents(uri)) == (alone.digest, wanted)
     assert done.verification.ok

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow as pa
 
 from deltalakedb.address import Address, parse_address
 from deltalakedb.delta_log.checkpoint_writer import (
@@ -30,7 +28,6 @@ from deltalakedb.settings import get_config, use_config
 from deltalakedb.spark.expressions import check_single, check_type, column_name, condition_of, path_name
 from deltalakedb.spark.jobs import run_monitored, run_tasks
 from deltalakedb.spark.scratch import candidates, open_for_write, run_on_scratch, runs_here
-from deltalakedb.storage.store import ObjectMeta, Store
 from deltalakedb.table.arguments import epoch_ms
 from deltalakedb.table.handle import TableHandle
 from deltalakedb.table.maintenance.vacuum import plan_vacuum
@@ -45,9 +42,9 @@ if TYPE_CHECKING:
 
     from deltalakedb.delta_log.checkpoint_writer import CheckpointKind
     from deltalakedb.metastore.rows import OpenTable, Table
+    from deltalakedb.storage.store import ObjectMeta, Store
     from deltalakedb.table.maintenance.live_files import DataFiles
 
-_FILES: Final = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
 #: folders that one task lists
 _FOLDERS_PER_TASK: Final = 16
 
@@ -258,13 +255,12 @@ def _list_files(spark: SparkSession, data: DataFiles) -> Iterator[ObjectMeta]:
     folders, files = data.top_level()
     tasks = [folders[at : at + _FOLDERS_PER_TASK] for at in range(0, len(folders), _FOLDERS_PER_TASK)]
 
-    def work(number: int) -> Iterator[pa.RecordBatch]:
-        found = (meta for folder in tasks[number] for meta in data.list(folder))
-        yield pa.RecordBatch.from_pylist([asdict(meta) for meta in found], schema=_FILES)
+    def work(number: int) -> Iterator[list[ObjectMeta]]:
+        yield [meta for folder in tasks[number] for meta in data.list(folder)]
 
     yield from files
-    for batch in run_tasks(spark, len(tasks), work):
-        yield from (ObjectMeta(**row) for row in batch.to_pylist())
+    for found in run_tasks(spark, len(tasks), work):
+        yield from found
 
 
 # ---- checkpoints written by executors ----------------------------------------------------------------------
