@@ -26,7 +26,7 @@ from deltalakedb.metastore import outbox, registry
 from deltalakedb.mirror.drift import is_ratified
 from deltalakedb.mirror.publisher import publish
 from deltalakedb.storage.store import is_local, open_store
-from deltalakedb.table.locations import ROOT_SETTING, normal_location
+from deltalakedb.table.locations import AZURE_SCHEMES, ROOT_SETTING, normal_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +44,6 @@ _LONGEST_LINE: Final = 4000
 _DATABASE_FOLDER: Final = ".db"
 #: prefixes of folders that are not tables
 _HIDDEN: Final = ("_", ".")
-_AZURE: Final = ("az", "adl", "azure", "abfs", "abfss")
 
 Word = Literal["committed", "taken", "published", "elsewhere", "held", "refused", "later"]
 _STATUS: Final[Mapping[Word, HTTPStatus]] = {
@@ -345,7 +344,7 @@ def _key(location: str) -> str:
     """The canonical form of a location; in Azure ``az://container@account/path``."""
     if is_local(location):
         return os.path.realpath(location)
-    if location.partition("://")[0] not in _AZURE:
+    if location.partition("://")[0] not in AZURE_SCHEMES:
         return location
     parts = urlsplit(location)
     container, _, account = parts.netloc.partition("@")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, repeat
@@ -254,15 +255,11 @@ class _Job:
 
     def write(self, number: int) -> Iterator[int]:
         """Write the windows of a range, each once even if Spark runs the task twice."""
-        with use_config(self.config):
-            database = Database.open(self.address, self.config)
-            try:
-                for window in ahead(self.prepared(0, number)):
-                    self._write(database, window)
-                    yield window.begin
-            finally:
-                # Spark may keep the worker for other jobs, and a server has few connections
-                database.close()
+        # closed, since Spark may keep the worker for other jobs, and a server has few connections
+        with use_config(self.config), closing(Database.open(self.address, self.config)) as database:
+            for window in ahead(self.prepared(0, number)):
+                self._write(database, window)
+                yield window.begin
 
     def _write(self, database: Database, window: PreparedWindow) -> None:
         batch = Batch.of_window(self.plan, window)

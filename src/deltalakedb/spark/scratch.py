@@ -42,6 +42,7 @@ from deltalakedb.spark.sessions import check_delta
 from deltalakedb.storage.store import is_local, open_store
 from deltalakedb.table.arguments import instant_ms
 from deltalakedb.table.handle import TableHandle, require_handle
+from deltalakedb.table.locations import AZURE_SCHEMES
 from deltalakedb.table.roots import FILES_FOLDER, Root, with_absolute_path
 from deltalakedb.table.scratch import (
     ErrorContext,
@@ -81,7 +82,6 @@ _NO_FILES: Final = {
 _logs: weakref.WeakKeyDictionary[SparkSession, dict[str, str]] = weakref.WeakKeyDictionary()
 #: Hadoop's names of URL schemes
 _HADOOP: Final = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
-_AZURE: Final = ("az", "adl", "azure", "abfs", "abfss")
 #: storage options that name an account, and an endpoint other than that of Azure's public cloud
 _ACCOUNT: Final = ("azure_storage_account_name", "account_name")
 _ENDPOINT: Final = ("azure_storage_endpoint", "azure_endpoint", "endpoint")
@@ -169,7 +169,7 @@ def spark_path(location: str, options: Mapping[str, str] | None = None) -> str:
         InvalidArgumentError: The account is unknown, or the endpoint is not that of Azure's public cloud.
     """
     scheme, _, rest = location.partition("://")
-    if scheme not in _AZURE:
+    if scheme not in AZURE_SCHEMES:
         return f"{_HADOOP[scheme]}://{rest}" if scheme in _HADOOP else location
     container, _, path = rest.partition("/")
     if "@" in container:

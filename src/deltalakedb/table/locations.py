@@ -15,7 +15,8 @@ from deltalakedb.storage.store import is_local
 if TYPE_CHECKING:
     from deltalakedb.metastore.database import Database
 
-_SCHEMES = ("s3", "gs", "az", "adl", "azure", "abfs", "abfss")
+AZURE_SCHEMES = ("az", "adl", "azure", "abfs", "abfss")
+_SCHEMES = ("s3", "gs", *AZURE_SCHEMES)
 #: what other engines call the same stores
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 ROOT_SETTING = "root"
