@@ -290,8 +290,8 @@ class CommitUnknownError(CommitError, transient=True):
 #: the kinds of error that delta-rs, DataFusion, DuckDB and Arrow put before a message
 _ENGINE_KINDS = re.compile(
     r"""(?: Optimizer\ rule\ '\w+'\ failed\s+caused\ by\s+
-          | Generic(?:\ DeltaTable|\ delta\ kernel)?\ error:\s
-          | (?:External|Schema|Arrow|Kernel|Cast|SQL|Execution|C\ Data\ interface)\ error:\s
+          | (?: Generic | Generic\ DeltaTable | Generic\ delta\ kernel | External | Schema | Arrow | Kernel
+              | Cast | SQL | Execution | C\ Data\ interface )\ error:\s
           | Error\ during\ planning:\s | Kernel:\s | Invalid:\s
           | [A-Z]\w+\ Error:\s | [Ii]nvalid\ Input\ Error:\s )+""",
     re.VERBOSE,

@@ -18,6 +18,7 @@ import pytest
 from psycopg import sql
 
 from deltalakedb import Catalog
+from deltalakedb.address import parse_address
 from deltalakedb.exceptions import (
     CatalogBusyError,
     CatalogUnavailableError,
@@ -25,6 +26,8 @@ from deltalakedb.exceptions import (
     DeltaSqlError,
     TableMissingError,
 )
+from deltalakedb.metastore import registry
+from deltalakedb.metastore.database import Database
 from deltalakedb.metastore.engines.postgres import DIALECT, PostgresEngine
 from deltalakedb.settings import Config
 from support.invariants import (
@@ -337,6 +340,38 @@ def test_a_lock_that_came_too_late_is_waited_for_once_more(
     finally:
         log.removeHandler(listener)
         log.setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize("work", ["append", "delete"])
+def test_a_writer_that_waits_for_a_relocation_commits_no_file_of_the_old_place(
+    server: OwnServer, uri: str, tmp_path: Path, work: str
+) -> None:
+    """The writer's files are at the old location, and the table is at the new one."""
+    with Catalog(uri) as catalog, ThreadPoolExecutor(1) as pool:
+        catalog.write("t", ids(1), mode="append")  # the next append is one statement
+        shutil.copytree(tmp_path / "t", tmp_path / "moved")
+        table = catalog.describe("t")
+        opened = catalog.table("t")
+
+        def change() -> None:
+            if work == "append":
+                catalog.write("t", ids(2), mode="append")
+            else:
+                opened.delete("id = 1")
+
+        database = Database.open(parse_address(uri).absolute())
+        with database.write() as session:
+            registry.lock(session, [table.table_id])
+            ours = pool.submit(change)
+            until(lambda: _somebody_waits(server))
+            registry.move_tables(session, [(table, str(tmp_path / "moved"))])
+        if work == "append":  # it is written again, at the new location
+            ours.result(60)
+        else:
+            with pytest.raises(TableMissingError, match="moved to"):
+                ours.result(60)
+        assert catalog.describe("t").location == str(tmp_path / "moved")
+        assert check_table(catalog, "t", published=True).ids == ([0, 1, 2] if work == "append" else [0, 1])
 
 
 def test_whoever_waited_for_a_head_finds_its_table_under_another_name(

@@ -267,3 +267,8 @@ class _Pair(click.ParamType[tuple[str, str]]):
 
 #: ``key=value`` arguments
 PAIR = _Pair()
+
+
+def columns_of(text: str | None) -> list[str] | None:
+    """The column names in a comma-separated list."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -192,8 +192,3 @@ def plain_value(value: Any) -> Any:
         case bytes():
             return base64.b64encode(value).decode()
     return str(value)
-
-
-def columns_of(text: str | None) -> list[str] | None:
-    """The column names in a comma-separated list."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -253,6 +253,9 @@ def move_tables(session: Session, moves: Sequence[tuple[Table, str]]) -> None:
     for step in (between, moves):
         rows = [(location, real_location(location), now, table.table_id) for table, location in step]
         session.update_many(change, rows)
+    for renew in session.all_sql("tables", "renew head"):
+        for table, _ in moves:
+            session.rows(renew, (table.table_id,))
     of_imports = session.sql("imports", "set location")
     session.update_many(of_imports, [(location, table.table_id) for table, location in moves])
     for table, location in moves:
@@ -273,11 +276,9 @@ def require_location(table: Table, location: str) -> None:
 def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
     """Lock the heads of tables until the transaction ends, in the order of their ids to avoid deadlocks."""
     ids = sorted(set(table_ids))
-    found: dict[int, Row] = dict.fromkeys(ids, ())
-    for statement in session.all_sql("snapshots", "lock"):
-        part = session.rows(statement.expand(len(ids)).then(session.dialect.lock_rows), ids)
-        # the parts of an engine that reads them one by one are joined by the table's id
-        found = {row[0]: (*found[row[0]], *row[1:]) for row in part if row[0] in found}
+    found = _lock(session, ids)
+    if len(found) < len(ids):  # dropped, or relocated while this waited
+        found = _lock(session, ids)
     if clocks := [row[-1] for row in found.values() if row[-1] is not None]:
         session.set_clock(max(clocks))
     out, postponed = {}, session.engine.postponed()
@@ -288,6 +289,15 @@ def lock(session: Session, table_ids: Sequence[int]) -> dict[int, LockedTable]:
         head = (*columns[TABLE_COLUMNS - 2 :], published_all, paused)
         out[table_id] = LockedTable(table, *head)
     return out
+
+
+def _lock(session: Session, ids: Sequence[int]) -> dict[int, Row]:
+    found: dict[int, Row] = dict.fromkeys(ids, ())
+    for statement in session.all_sql("snapshots", "lock"):
+        part = session.rows(statement.expand(len(ids)).then(session.dialect.lock_rows), ids)
+        # the parts of an engine that reads them one by one are joined by the table's id
+        found = {row[0]: (*found[row[0]], *row[1:]) for row in part if row[0] in found}
+    return found
 
 
 def set_comment(db: SessionSource, name: str, comment: str | None) -> None:

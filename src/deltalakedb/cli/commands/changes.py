@@ -11,7 +11,16 @@ import click
 
 from deltalakedb.cli import render
 from deltalakedb.cli.context import Invocation, is_location
-from deltalakedb.cli.options import CHANGING, PAIR, VERSION_OR_TIME, command, flag, option, table_command
+from deltalakedb.cli.options import (
+    CHANGING,
+    PAIR,
+    VERSION_OR_TIME,
+    columns_of,
+    command,
+    flag,
+    option,
+    table_command,
+)
 
 if TYPE_CHECKING:
     from deltalakedb.catalog import Catalog
@@ -96,7 +105,7 @@ def write(
             file_format=file_format,
             delimiter=delimiter,
             location=where,
-            partition_by=_names(partition_by) or None,
+            partition_by=columns_of(partition_by) or None,
             **how,
         )
         row = catalog.describe(name)
@@ -114,10 +123,6 @@ def write(
         created = f" Created the table at {row.location}." if is_new else ""
         line = f"Wrote {render.many(done.num_rows, 'row')} to {name}, version {version}.{created}"
     cli.show(document, line, [] if version is None else [str(version)])
-
-
-def _names(text: str | None) -> list[str]:
-    return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
 def _check_alter(*, table: str | None, **asked: Any) -> None:
@@ -239,7 +244,7 @@ def optimize(
     table, before = catalog.table(name), catalog.describe(name).head.version
     filters = None if where is None else partition_filters(where, catalog.log(name).snapshot().metadata)
     how: dict[str, Any] = {"partition_filters": filters, "target_size": target_size}
-    columns = _names(zorder)
+    columns = columns_of(zorder) or []
     if zorder is not None and not columns:
         raise click.UsageError("--zorder needs the names of columns")
     check_columns(require_handle(table), columns)

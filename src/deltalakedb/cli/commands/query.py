@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deltalakedb.cli import render
-from deltalakedb.cli.options import PAIR, SNAPSHOT, choice, command, number, option, table_command
+from deltalakedb.cli.options import PAIR, SNAPSHOT, choice, columns_of, command, number, option, table_command
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -131,7 +131,7 @@ def head(
       deltasql head sales.orders -n 3 --columns id,city --where "city = 'Rome'"
       deltasql head sales.orders --version 3 --json
     """
-    from deltalakedb.cli.rows import choose_format, columns_of, show_rows
+    from deltalakedb.cli.rows import choose_format, show_rows
 
     chosen = choose_format(cli, form, output)
     found = catalog.head(name, limit, version=version, columns=columns_of(columns), where=where)

@@ -13,6 +13,7 @@ from deltalakedb.cli.options import (
     FILE,
     PAIR,
     SNAPSHOT,
+    columns_of,
     command,
     flag,
     number,
@@ -251,7 +252,6 @@ def create_table(
       deltasql create events --from-parquet sample.parquet --location events \\
           --property delta.appendOnly=true --tag team=web
     """
-    from deltalakedb.cli.rows import columns_of
     from deltalakedb.table.locations import normal_location
     from deltalakedb.table.write.write import create_table as create_table_at
 

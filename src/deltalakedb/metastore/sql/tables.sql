@@ -56,6 +56,13 @@ UPDATE dl_tables SET name = ?, updated_at = ? WHERE table_id = ?;
 -- an append that waits for the head saw the old name, and sees nothing new but the head
 UPDATE dl_heads SET table_name = ? WHERE table_id = ?;
 
+-- name: renew head
+-- only: postgres
+-- A statement that waits for the head has read the table's old location already; a new row makes it find nothing,
+-- so that it starts over.
+WITH old AS (DELETE FROM dl_heads WHERE table_id = ? RETURNING *) INSERT INTO dl_heads SELECT * FROM old
+RETURNING table_id;
+
 -- name: set location
 UPDATE dl_tables SET location = ?, real_location = ?, updated_at = ? WHERE table_id = ?;
 
