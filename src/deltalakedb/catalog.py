@@ -594,7 +594,7 @@ class Catalog:
             done = restoring.restore(
                 handle,
                 to,
-                ignore_missing_files=ignore_missing_files,
+                skip_missing_files=ignore_missing_files,
                 protocol_downgrade_allowed=protocol_downgrade_allowed,
                 dry_run=dry_run,
             )

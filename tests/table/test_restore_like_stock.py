@@ -101,12 +101,10 @@ def test_files_that_are_gone_stop_a_restore_unless_told_otherwise(twins: Twins) 
         deltalake.DeltaTable(twins.plain).restore(1)
     ours, stock = twins.open()
     mine, theirs = (t.restore(1, ignore_missing_files=True) for t in (ours, stock))
-    assert mine["numRemovedFile"] == theirs["numRemovedFile"]
-    # ours leaves out what stock must repair away
-    gone = stock.repair()["files_removed"]
-    assert gone
-    assert mine["numRestoredFile"] == theirs["numRestoredFile"] - len(gone) > 0
-    assert rows_of(ours) == rows_of(stock)
+    assert mine == theirs
+    assert mine["numRestoredFile"] > 2
+    # what cannot be read is then repaired away
+    twins.both(lambda t: len(t.repair()["files_removed"]))
     assert ours.repair(dry_run=True) == {"dry_run": True, "files_removed": []}
 
 

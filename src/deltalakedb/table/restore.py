@@ -55,12 +55,13 @@ def restore(
     protocol_downgrade_allowed: bool = False,
     commit_properties: deltalake.CommitProperties | None = None,
     hooks: Hooks = DEFAULT_HOOKS,
+    skip_missing_files: bool = False,
     dry_run: bool = False,
 ) -> Restored:
     """Make a table what it was at a version, or at a time as ISO 8601 text; arguments as in stock.
 
-    With ``ignore_missing_files`` missing files stay out of the table: stock adds them back, and reads then
-    fail. A dry run makes all checks, and commits nothing.
+    With ``ignore_missing_files`` missing files are added back, as in stock, and reads fail until `repair`;
+    with ``skip_missing_files`` they are left out. A dry run makes all checks, and commits nothing.
     """
     now = table.snapshot
     # identity columns stay refused: their values must never be assigned twice
@@ -76,10 +77,10 @@ def restore(
         )
     source = table.source_at(version)
     back, away = _difference(table, source)
-    if ignore_missing_files:
+    if skip_missing_files:
         gone = set(missing_files(table.root, [a.path for a in back]))
         back = [a for a in back if a.path not in gone]
-    else:
+    elif not ignore_missing_files:
         _require_files(table, version, back)
     done = Restored(source, back, away)
     if dry_run:
@@ -143,8 +144,7 @@ def _require_files(table: TableHandle, version: int, back: Sequence[Add]) -> Non
             f"version {version} cannot be restored: the file {gone[0]}{more} is missing",
             table=table.name,
             version=version,
-            suggestion="restore a version that vacuum has kept, or pass ignore_missing_files=True to leave "
-            "the missing files out",
+            suggestion="restore a version that vacuum has kept, or pass ignore_missing_files=True",
             command="restore a version that vacuum has kept, or pass --ignore-missing-files to leave the "
             "missing files out",
         )
