@@ -85,7 +85,8 @@ class Address:
         if self.is_table:
             raise InvalidArgumentError(
                 f"{self.to_uri()} is a table's address, not a catalog's",
-                suggestion=f"use {self.catalog.to_uri()}",
+                suggestion=f"use {self.catalog.to_uri()}, or open the table with DeltaTable(…)",
+                command=f"use {self.catalog.to_uri()}",
             )
         return self
 

@@ -617,7 +617,8 @@ def test_a_transaction_is_not_split_unless_that_is_asked_for(
     assert "the other part of the transaction stands in u" in foretold.lost[2]
     with pytest.raises(UnsupportedOperationError, match="would be lost in t and stand in u") as caught:
         catalog.mirror.resolve("t")
-    assert "--allow-split" in (caught.value.suggestion or "")
+    assert "allow_split=True" in (caught.value.suggestion or "")
+    assert "--allow-split" in (caught.value.command or "")
     assert (ids_of(catalog.table("t")), catalog.mirror.status("t")[0].state) == ([0], "frozen")
     done = catalog.mirror.resolve("t", allow_split=True)
     assert replace(foretold, dry_run=False) == done
