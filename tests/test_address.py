@@ -134,7 +134,8 @@ def test_a_table_and_a_catalog_are_not_taken_for_each_other() -> None:
         table.catalog.require_table()
     with pytest.raises(InvalidArgumentError, match="is a table's address, not a catalog's") as caught:
         table.require_catalog()
-    assert caught.value.suggestion == f"use {table.catalog.to_uri()}"
+    assert caught.value.suggestion == f"use {table.catalog.to_uri()}, or open the table with DeltaTable(…)"
+    assert caught.value.command == f"use {table.catalog.to_uri()}"
     assert "s3cret" not in str(caught.value)
 
 

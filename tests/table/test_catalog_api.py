@@ -249,7 +249,7 @@ def test_a_query_for_a_data_table_is_answered_with_the_way_to_its_rows(lake: Cat
         with pytest.raises(InvalidArgumentError, match="orders is a data table") as caught:
             query(f"SELECT * FROM {text}")
         assert caught.value.table == "sales.orders"
-        assert "deltasql sql" in (caught.value.suggestion or "")
+        assert "deltasql sql" in (caught.value.command or "")
         assert "Catalog.sql" in (caught.value.suggestion or "")
     assert lake.query("SELECT name FROM dl_v_tables WHERE name = ?", ["sales.orders"]).num_rows == 1
 

@@ -97,8 +97,7 @@ def alter_all(
 ) -> None:
     """Make all changes to a table of a transaction, which makes one version of them."""
     handle = require_handle(table)
-    deltas = {name: value for name, value in set_properties.items() if name.startswith("delta.")}
-    own = {name: value for name, value in set_properties.items() if name not in deltas}
+    deltas, own = split_properties(set_properties)
     if add_columns is not None:
         table.alter.add_columns(new_columns(handle, add_columns))
     check_columns(handle, [*column_comments, *drop_not_null])
@@ -172,6 +171,12 @@ def refuse_constraints(table: TableHandle, wanted: Mapping[str, str]) -> None:
                 suggestion="add it with Catalog.alter_table(name, add_constraints=…)",
                 command=f"add it with `deltasql alter {table.name} --add-constraint NAME=SQL`",
             )
+
+
+def split_properties(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Properties of Delta, and those of the caller's own."""
+    deltas = {name: value for name, value in given.items() if name.startswith("delta.")}
+    return deltas, {name: value for name, value in given.items() if name not in deltas}
 
 
 @contextmanager

@@ -252,6 +252,7 @@ def create_table(
       deltasql create events --from-parquet sample.parquet --location events \\
           --property delta.appendOnly=true --tag team=web
     """
+    from deltalakedb.table.alter import known_properties, split_properties
     from deltalakedb.table.locations import normal_location
     from deltalakedb.table.write.write import create_table as create_table_at
 
@@ -276,16 +277,19 @@ def create_table(
             )
         if there is None:
             address = address.catalog.with_table(name, location=where and normal_location(where))
-            create_table_at(
-                address.to_uri(redact=False),
-                schema,
-                mode="ignore" if if_not_exists else "error",
-                partition_by=columns,
-                configuration=dict(properties),
-                tags=dict(tags),
-                dry_run=dry_run,
-                **texts,
-            )
+            deltas, own = split_properties(dict(properties))
+            with known_properties(name, deltas):
+                create_table_at(
+                    address.to_uri(redact=False),
+                    schema,
+                    mode="ignore" if if_not_exists else "error",
+                    partition_by=columns,
+                    configuration=deltas or None,
+                    own_properties=own,
+                    tags=dict(tags),
+                    dry_run=dry_run,
+                    **texts,
+                )
         row = there if dry_run else catalog.find(name)
     uri = address.catalog.with_table(name).to_uri()
     place = where if row is None else row.location

@@ -52,7 +52,6 @@ from deltalakedb.protocol.read_set import EVERYTHING, NOTHING
 from deltalakedb.protocol.row_tracking import with_row_columns
 from deltalakedb.protocol.stats import parse_stats
 from deltalakedb.storage.store import is_local
-from deltalakedb.table.alter import known_properties
 from deltalakedb.table.handle import (
     DEFAULT_HOOKS,
     NO_HOOKS,
@@ -220,25 +219,25 @@ def create_table(
     storage_options: dict[str, str] | None = None,
     comment: str | None = None,
     tags: Mapping[str, str] | None = None,
+    own_properties: Mapping[str, str] | None = None,
     dry_run: bool = False,
     **options: Any,
 ) -> None:
     """Create an empty SQL-backed table, or replace one with ``mode="overwrite"``.
 
-    Properties that begin with ``delta.`` must be known ones. A dry run of a new table makes all checks, and
-    creates nothing.
+    ``configuration`` takes only properties that Delta knows, as in stock. A dry run of a new table makes all
+    checks, and creates nothing.
     """
-    given = options.get("configuration") or {}
-    own = {name: value for name, value in given.items() if not name.startswith("delta.")}
-    known = {name: value for name, value in given.items() if name not in own}
-    options["configuration"] = known or None
     create_options = replace(
-        split_options(options), comment=comment, tags=tags or {}, own_properties=own, dry_run=dry_run
+        split_options(options),
+        comment=comment,
+        tags=tags or {},
+        own_properties=own_properties or {},
+        dry_run=dry_run,
     )
     stock: Any = deltalake.DeltaTable.create
     run = partial(stock, schema=schema, **options)
-    with known_properties(parse_address(table_uri).table, known):
-        create_or_replace(table_uri, mode, run, create_options, storage_options)
+    create_or_replace(table_uri, mode, run, create_options, storage_options)
 
 
 def create_or_replace(
