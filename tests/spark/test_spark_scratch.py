@@ -116,10 +116,15 @@ def test_operations_side_by_side_do_not_undo_each_others_settings(spark: Any) ->
     assert parts() == "7", "what the user has set stays"
 
 
-def test_threads_do_not_silence_pysparks_log_for_each_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_threads_do_not_silence_pysparks_log_for_each_other(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pyspark.logger import PySparkLogger
 
     logger: Any = PySparkLogger.getLogger("SQLQueryContextLogger")
+    # PySpark decides whether its records reach the root logger, so they are taken from this one
+    monkeypatch.setattr(logger, "handlers", [caplog.handler])
+    monkeypatch.setattr(logger, "propagate", False)
     before = list(logger.filters)
     first, second = _unlogged(), _unlogged()
     with ExitStack() as rest, first:
