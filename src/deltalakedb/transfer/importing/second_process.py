@@ -31,9 +31,6 @@ _CODE: Final = (
     "from deltalakedb.transfer.importing.second_process import serve; serve()"
 )
 
-#: glibc then returns large blocks to the system at once; otherwise it comes to keep ever larger ones
-_ENVIRONMENT: Final = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20)}
-
 
 def in_second_process(make: Callable[[], Iterator[T]]) -> Iterator[T]:
     """The items of ``make()``, made in a second process, or in a thread if none can be started.
@@ -81,7 +78,6 @@ def _start(make: Callable[[], Iterator[Any]]) -> subprocess.Popen[bytes] | None:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C reaches only this process, which kills the other one
-            env=os.environ | _ENVIRONMENT,
         )
     except (OSError, pickle.PicklingError, TypeError, AttributeError) as error:
         logger.info("no second process can encode files: %s", error)
