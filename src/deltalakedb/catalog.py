@@ -359,7 +359,7 @@ class Catalog:
             mode: What to do if the table exists.
             partition_by: Partition columns.
             description: The description in the table's metadata.
-            configuration: Table properties. Those that begin with ``delta.`` must be known ones.
+            configuration: Table properties that Delta knows.
             comment: A comment in the registry.
             tags: Tags in the registry.
             storage_options: Options for the object store, if the settings and the environment have none.

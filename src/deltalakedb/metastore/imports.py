@@ -230,7 +230,8 @@ def write_receipt(session: Session, import_id: str, receipt: Receipt, proof: byt
     """Write a batch's receipt, inside the batch's transaction; a second one is refused by its key.
 
     The ``proof`` of a batch of the base is what was read (`BatchProof` in `transfer.importing.proof`). If all
-    batches have theirs, the import is verified without reading the log again, whoever loaded them.
+    batches have theirs, the import is verified without reading the log again, also if it was resumed or
+    loaded by Spark.
     """
     session.insert("dl_import_batches", (*_RECEIPT_COLUMNS, "proof"), [(import_id, *astuple(receipt), proof)])
 

@@ -132,11 +132,14 @@ class DuckdbSession(Session):
         self.optimizes = optimizes
 
     def _call(self, statement: Statement | str, params: Sequence[Any]) -> Any:
-        if not self.optimizes and getattr(statement, "name", "") not in _SMALL:
+        if getattr(statement, "name", "") not in _SMALL:
             self._optimize()
         return super()._call(statement, params)
 
     def _optimize(self) -> None:
+        """Turn the optimizer on, unless it is."""
+        if self.optimizes:
+            return
         self.flush()
         self._execute("PRAGMA enable_optimizer", ())
         self.optimizes = True
@@ -225,8 +228,7 @@ class DuckdbSession(Session):
 
     def arrow(self, statement: Statement | str, params: Sequence[Any], schema: pa.Schema) -> pa.Table:
         self.flush()
-        if not self.optimizes:
-            self._optimize()
+        self._optimize()
         self._count(statement)
         try:
             relation = self.cursor.sql(str(statement), params=list(params) or None)
@@ -256,8 +258,7 @@ class DuckdbSession(Session):
         if (small := _small_change(change, rows)) is not None:
             self._execute(*small).fetchall()
         elif not columns:
-            if not self.optimizes:
-                self._optimize()
+            self._optimize()
             for one in rows:
                 self._execute(change.sql, one).fetchall()
         elif key is None:
@@ -278,8 +279,7 @@ class DuckdbSession(Session):
 
     def _scan(self, sql: str, data: pa.Table) -> None:
         """Run a change that reads an Arrow table as ``dl_incoming``."""
-        if not self.optimizes:
-            self._optimize()
+        self._optimize()
         self.cursor.register("dl_incoming", data)
         try:
             self._execute(sql, ()).fetchall()
